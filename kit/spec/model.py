@@ -19,7 +19,9 @@ UserName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")
 PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{1,99}$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$")]
 """Absolute, plain characters, no ``..`` and no hidden parts."""
-HostKey = Annotated[str, StringConstraints(pattern=r"^(ssh-ed25519|ecdsa-sha2-nistp(256|384|521)|ssh-rsa) [A-Za-z0-9+/]{32,2048}={0,3}$")]
+HostKey = Annotated[
+    str, StringConstraints(pattern=r"^(ssh-ed25519|ecdsa-sha2-nistp(256|384|521)|ssh-rsa) [A-Za-z0-9+/]{32,2048}={0,3}$")
+]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99}$")]
 Network = IPv4Network | IPv6Network
 
@@ -90,17 +92,23 @@ class Cpus(_Spec):
     packages: Annotated[int, Field(ge=1, le=16)]
     physical_cores: Annotated[int, Field(ge=1, le=2048)]
     fast_cores: FastCores
-    os_cores: Annotated[int, Field(ge=1, le=256)] = Field(2, description="Physical slow cores left to the operating system and interrupts.")
+    os_cores: Annotated[int, Field(ge=1, le=256)] = Field(
+        2, description="Physical slow cores left to the operating system and interrupts."
+    )
     governor: Literal["performance", "schedutil", "powersave", "ondemand"] = "performance"
     interrupts: Literal["off_serving_cores", "leave"] = "off_serving_cores"
-    max_cstate_latency_us: Annotated[int, Field(ge=0, le=10000)] | None = Field(None, description="Deepest C-state exit latency allowed on serving cores; null leaves C-states alone.")
+    max_cstate_latency_us: Annotated[int, Field(ge=0, le=10000)] | None = Field(
+        None, description="Deepest C-state exit latency allowed on serving cores; null leaves C-states alone."
+    )
 
 
 class HiCache(_Spec):
     """Host memory for SGLang's hierarchical cache. Give `ratio` with `device_pool_gib`, or `size_gib`; both per rank."""
 
     ratio: Annotated[float, Field(gt=0, le=64)] | None = None
-    device_pool_gib: Annotated[float, Field(gt=0, le=1024)] | None = Field(None, description="KV pool of one GPU; the host pool is ratio times this.")
+    device_pool_gib: Annotated[float, Field(gt=0, le=1024)] | None = Field(
+        None, description="KV pool of one GPU; the host pool is ratio times this."
+    )
     size_gib: Annotated[float, Field(gt=0, le=4096)] | None = None
     write_policy: Literal["write_through", "write_through_selective", "write_back"] = "write_through_selective"
 
