@@ -139,7 +139,8 @@ def _judge(one: _Work) -> None:
     if one.plan.refused:
         one.exit_code = ExitCode.REFUSED
         one.failures += [
-            failure(f"plan.{s.id}", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next) for s in one.plan.of(Action.REFUSE)
+            failure(f"plan.{s.id}", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next)
+            for s in one.plan.of(Action.REFUSE)
         ]
     elif one.plan.pending:
         one.exit_code = ExitCode.CHANGE_PENDING
@@ -161,7 +162,10 @@ def _recorded(task: str, targets: Sequence[Target]) -> Iterator[tuple[Run, list[
 
 
 def _finish(task: str, run: Run, work: Sequence[_Work], body: str, failures: Sequence[Failure] = ()) -> Outcome:
-    hosts = {one.name: HostOutcome(one.exit_code, {**one.result, "record": str(run.host(one.name).path)}, tuple(one.failures)) for one in work}
+    hosts = {
+        one.name: HostOutcome(one.exit_code, {**one.result, "record": str(run.host(one.name).path)}, tuple(one.failures))
+        for one in work
+    }
     worst = max((one.exit_code for one in work), default=0)
     run.finish(worst, [f for one in work for f in one.failures], {one.name: one.exit_code for one in work})
     report = run.path / "report.html"
@@ -252,7 +256,9 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
                 _judge(one)
 
         _each(work, _forks(targets), look)
-        changing = [one for one in work if one.alive and one.plan and (one.plan.of(Action.CHANGE) or (reboot and one.plan.pending))]
+        changing = [
+            one for one in work if one.alive and one.plan and (one.plan.of(Action.CHANGE) or (reboot and one.plan.pending))
+        ]
         bodies = [text.plan_text(one.plan, verbose) for one in work if one.plan]
         if changing:
             _apply(changing, run, reboot)
@@ -290,17 +296,19 @@ def _after(one: _Work, run: Run, result: ApplyResult, reboot: bool) -> None:
     after = one.plan
     if rebooted and after.boot_id == before.boot_id:
         raise KitError(
-            failure("reboot.not_proven", one.name, "a new boot id", after.boot_id, "look at the host's console; it did not reboot"),
+            failure(
+                "reboot.not_proven", one.name, "a new boot id", after.boot_id, "look at the host's console; it did not reboot"
+            ),
             ExitCode.APPLY_FAILED,
         )
     _judge(one)
     stuck = after.of(Action.CHANGE)
     if stuck:
         one.exit_code = ExitCode.APPLY_FAILED
-        one.failures += [failure("apply.not_converged", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next) for s in stuck]
+        one.failures += [
+            failure("apply.not_converged", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next) for s in stuck
+        ]
 
 
 def _tell(event: ApplyEvent) -> None:
     log.info("%s: %s", event.host, event.line())
-
-
