@@ -8,13 +8,19 @@ from __future__ import annotations
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 """A host, group, image or profile: lower-case letters, digits, hyphens."""
 Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,252}$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
-PortRange = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,5}(-[0-9]{1,5})?$")]
+PortRange = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9]{1,5}(-[0-9]{1,5})?$"),
+    BeforeValidator(lambda value: str(value) if type(value) is int else value),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string", "pattern": "^[0-9]{1,5}(-[0-9]{1,5})?$"}]}),
+]
+"""``30000`` or ``30000-30007``."""
 UserName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
 PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]{1,99}$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_][A-Za-z0-9._-]*)+$")]
@@ -24,6 +30,9 @@ HostKey = Annotated[
 ]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99}$")]
 Network = IPv4Network | IPv6Network
+KeyFile = Annotated[str, StringConstraints(pattern=r"^(~/|/)?[A-Za-z0-9_.][A-Za-z0-9_.-]*(/[A-Za-z0-9_.][A-Za-z0-9_.-]*)*$")]
+"""A file on the control machine; no character that ssh or a shell would expand."""
+GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._()/+-]{0,127}$")]
 
 
 class _Spec(BaseModel):
@@ -37,7 +46,7 @@ class Connection(_Spec):
     port: Port = 22
     user: UserName
     host_key: HostKey
-    identity_file: str | None = Field(None, description="Private key file on the control machine; the ssh agent otherwise.")
+    identity_file: KeyFile | None = Field(None, description="Private key file on the control machine; the ssh agent otherwise.")
 
 
 class Driver(_Spec):
@@ -59,7 +68,7 @@ class Pcie(_Spec):
 class Gpus(_Spec):
     """What every GPU of the host must be."""
 
-    model: str
+    model: GpuModel
     count: Annotated[int, Field(ge=1, le=16)]
     sms: Annotated[int, Field(ge=1, le=1024)]
     compute_capability: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,2}\.[0-9]$")]
@@ -158,6 +167,9 @@ class EnginePort(_Spec):
 
     ports: PortRange
     from_: tuple[Network, ...] = Field((), alias="from")
+    open_to_everyone: bool = Field(
+        False, description="Must be true where `from` covers all addresses: nothing is opened to the world by a slip."
+    )
 
 
 class NetworkAccess(_Spec):

@@ -1,0 +1,168 @@
+"""Reads fleet folders: ``fleet.yml``, ``lock.yml``, ``hosts/NAME.yml``. The edge to the file system; decides nothing.
+
+Every failure of every file is reported at once, each with file, line and key.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from kit.errors import ExitCode, Failure, KitError, failure
+from kit.spec import check, explain, strict_yaml
+from kit.spec.model import Fleet, FleetFile, HostSpec, Lock
+from kit.spec.select import select, targets
+
+__all__ = ["load_fleet", "load_fleets", "load_host", "select"]
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class _Read(Generic[M]):
+    """One file: the typed value (None when it has failures), and the text's places."""
+
+    file: str
+    document: strict_yaml.Document
+    value: M | None
+    failures: list[Failure]
+
+
+def shown(path: Path) -> str:
+    """The path as an operator would type it: relative to the current folder when it lies below."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def load_fleets(directories: Sequence[Path]) -> list[Fleet]:
+    """Read several fleet folders.
+
+    Raises KitError(USAGE) with the failures of all, also when two have a host of one name.
+    """
+    fleets: list[Fleet] = []
+    failures: list[Failure] = []
+    for directory in directories:
+        try:
+            fleets.append(load_fleet(directory))
+        except KitError as error:
+            failures.extend(error.failures)
+    if failures:
+        raise KitError(failures, ExitCode.USAGE)
+    targets(fleets)
+    return fleets
+
+
+def load_fleet(directory: Path) -> Fleet:
+    """Read one fleet folder. Raises KitError(USAGE) with every failure found in it."""
+    if not directory.is_dir():
+        missing = failure("spec.no_fleet", shown(directory), "a fleet folder", "none", "create it, or set B300KIT_FLEET")
+        raise KitError(missing, ExitCode.USAGE)
+    file = _read(directory, directory / "fleet.yml", FleetFile)
+    lock = _read(directory, directory / "lock.yml", Lock)
+    failures: list[Failure] = []
+    reads: dict[str, _Read[HostSpec]] = {}
+    for path in _host_files(directory, failures):
+        reads[path.stem] = _read_host(directory, path)
+    hosts = {stem: read.value for stem, read in reads.items() if read.value is not None}
+    failures += [*file.failures, *lock.failures, *(f for read in reads.values() for f in read.failures)]
+    for stem, finding in check.check_addresses(hosts).items():
+        failures.append(_place(reads[stem], finding))
+    if lock.value is not None:
+        failures.extend(_place(lock, finding) for finding in check.check_lock(lock.value, hosts))
+    if file.value is not None:
+        # A host whose file is broken is told about there, not once more as an unknown member of its group.
+        findings = check.check_fleet(file.value, hosts)
+        broken = {repr(stem) for stem, read in reads.items() if read.value is None}
+        failures.extend(_place(file, f) for f in findings if not (f.code == "spec.unknown_host" and f.found in broken))
+    if failures or file.value is None or lock.value is None:
+        raise KitError(failures, ExitCode.USAGE)
+    return Fleet(directory=str(directory), file=file.value, lock=lock.value, hosts=hosts)
+
+
+def load_host(path: Path) -> HostSpec:
+    """Read one host file by itself. Raises KitError(USAGE) with every failure in it."""
+    read = _read_host(path.parent.parent, path)
+    if read.value is None or read.failures:
+        raise KitError(read.failures, ExitCode.USAGE)
+    return read.value
+
+
+def _host_files(directory: Path, failures: list[Failure]) -> list[Path]:
+    folder = directory / "hosts"
+    if not folder.is_dir():
+        return []
+    found = []
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or path.name.endswith(("~", ".bak", ".orig", ".swp")):
+            continue
+        if path.suffix == ".yml":
+            found.append(path)
+        else:
+            failures.append(
+                failure("spec.file_name", shown(path), "NAME.yml", path.name, f"rename it to {path.stem}.yml or move it away")
+            )
+    return found
+
+
+def _read_host(directory: Path, path: Path) -> _Read[HostSpec]:
+    read = _read(directory, path, HostSpec)
+    if read.value is not None:
+        read.failures.extend(_place(read, finding) for finding in check.check_host(read.value, path.stem))
+    return read
+
+
+def _place(read: _Read[M], finding: check.Finding) -> Failure:
+    line = explain.line_of(read.document, finding.path)
+    place = explain.where(read.file, line, finding.path)
+    return failure(finding.code, place, finding.expected, finding.found, finding.next)
+
+
+def _read(directory: Path, path: Path, model: type[M]) -> _Read[M]:
+    file = shown(path)
+    text, problem = _text(directory, path)
+    if problem is not None:
+        return _Read(file, strict_yaml.Document(), None, [problem])
+    document = strict_yaml.read(text)
+    failures = [failure(p.code, explain.where(file, p.line, p.path), p.expected, p.found, p.next) for p in document.problems]
+    told = {p.path for p in document.problems}
+    if not document.lines or () in told:
+        if not failures:
+            failures.append(failure("spec.empty", file, "keys and values", "an empty file", "see fleet/hosts/example.yml"))
+        return _Read(file, document, None, failures)
+    value: M | None = None
+    try:
+        # Through JSON: strict there still takes a list for a tuple and text for a network, and nothing else.
+        value = model.model_validate_json(json.dumps(document.value), strict=True)
+    except ValidationError as error:
+        failures.extend(explain.explain(error, model, document, file, skip=told))
+    return _Read(file, document, value if not failures else None, failures)
+
+
+def _text(directory: Path, path: Path) -> tuple[str, Failure | None]:
+    """The file's text, or why it was not read: a symlink or folder in its place, too big, not text."""
+    file = shown(path)
+    try:
+        if not path.resolve().is_relative_to(directory.resolve()):
+            found = f"a link to {path.resolve()}"
+            return "", failure("spec.outside", file, "a file inside the fleet folder", found, "copy it here")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return "", failure("spec.not_a_file", file, "a file", "something else", "replace it by a file")
+        if status.st_size > strict_yaml.MAX_BYTES:
+            expected = f"at most {strict_yaml.MAX_BYTES} bytes"
+            return "", failure("yaml.size", file, expected, f"{status.st_size} bytes", "split or shorten it")
+        return path.read_bytes().decode("utf-8-sig"), None
+    except FileNotFoundError:
+        return "", failure("spec.no_file", file, "this file", "none", "create it; the one in the source tree is an example")
+    except UnicodeDecodeError as error:
+        return "", failure("yaml.encoding", file, "UTF-8 text", f"byte {error.start} is not", "save it as UTF-8")
+    except OSError as error:
+        return "", failure("spec.unreadable", file, "a readable file", error.strerror or str(error), "correct its permissions")
