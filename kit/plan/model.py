@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
 
 class Action(StrEnum):
@@ -35,6 +35,17 @@ class ManagedFile(_Frozen):
     mode: str = "0644"
     owner: str = "root"
     group: str = "root"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _digest_agrees(cls, data: Any) -> Any:
+        """A recorded file carries its hash; it is read back only when the two agree."""
+        if isinstance(data, Mapping) and "sha256" in data:
+            rest = {key: value for key, value in data.items() if key != "sha256"}
+            if hashlib.sha256(str(rest.get("content", "")).encode()).hexdigest() != data["sha256"]:
+                raise ValueError("sha256 is not that of content")
+            return rest
+        return data
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -1,0 +1,305 @@
+"""Reads records back. One bad run, host or document never hides the others: it becomes a stated problem."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from kit.errors import ExitCode, KitError, failure
+from kit.facts.model import Facts
+from kit.plan.model import Plan
+from kit.record import environment, files, guard
+from kit.record.model import (
+    DERIVED,
+    EVENTS,
+    REPORT,
+    RUN,
+    STAGES,
+    HostRecord,
+    RunDocument,
+    RunRecord,
+    RunState,
+    RunSummary,
+    Stage,
+    StageLine,
+    SumFinding,
+    Verification,
+)
+from kit.spec.model import HostSpec, Lock
+
+M = TypeVar("M", bound=BaseModel)
+_SCAN_LIMIT = 8 << 20
+"""Bytes of one file searched for secrets; larger ones are raw samples that this kit wrote itself."""
+
+
+def find(runs_dir: Path, name: str) -> Path:
+    """The folder of a run by its id, a part of its id that only one has, or ``latest``.
+
+    Raises KitError(USAGE, ``record.not_found`` or ``record.ambiguous``).
+    """
+    runs = _folders(runs_dir)
+    if name == "latest":
+        matches = runs[:1]
+    else:
+        matches = [path for path in runs if path.name == name] or [path for path in runs if name and name in path.name]
+    if len(matches) == 1:
+        return matches[0]
+    known = ", ".join(path.name for path in (matches or runs)[:5]) or "no run at all"
+    raise KitError(
+        failure(
+            "record.ambiguous" if matches else "record.not_found",
+            f"{runs_dir}: {name!r}",
+            "the id of one run, a part of it that only one run has, or 'latest'",
+            f"{len(matches)} runs match ({known})" if matches else f"none matches; there is {known}",
+            "see `invoke record.list`",
+        ),
+        ExitCode.USAGE,
+    )
+
+
+def list_runs(runs_dir: Path) -> list[RunSummary]:
+    """Every run, newest first, the unreadable ones too. An absent folder is no run."""
+    return [_summary(path) for path in _folders(runs_dir)]
+
+
+def show(run_dir: Path) -> RunRecord:
+    """All that is recorded about a run, typed. Raises KitError(USAGE, ``record.not_found``) when there is no folder."""
+    if not run_dir.is_dir():
+        raise KitError(failure("record.not_found", str(run_dir), "a run's folder", "nothing there"), ExitCode.USAGE)
+    problems: list[str] = []
+    document = _document(run_dir, problems)
+    hosts: dict[str, HostRecord] = {}
+    hosts_dir = run_dir / "hosts"
+    if hosts_dir.is_dir():
+        for folder in sorted(p for p in hosts_dir.iterdir() if p.is_dir()):
+            hosts[folder.name] = _host(folder, document)
+    return RunRecord(run_dir, _state(document), document, hosts, _stages(run_dir / STAGES, problems), tuple(problems))
+
+
+def verify(run_dir: Path) -> Verification:
+    """Hash every file again and compare with ``SHA256SUMS``: which are changed, missing, added, or hold a secret.
+
+    In a run that was cut off, lines added and documents written after the last sums are ``unsealed``, not changed.
+    This shows damage and edits, not forgery by someone who rewrites the sums too.
+    """
+    record = show(run_dir)
+    sealed = record.state is RunState.FINISHED
+    findings: list[SumFinding] = []
+    try:
+        declared = files.parse_sums((run_dir / files.SUMS).read_text("utf-8", "surrogateescape"))
+    except (OSError, ValueError) as error:
+        declared = {}
+        findings.append(SumFinding(files.SUMS, "missing" if isinstance(error, FileNotFoundError) else "unreadable", str(error)))
+    present = files.record_files(run_dir, DERIVED)
+    for name in sorted(declared.keys() | present.keys()):
+        finding = _compare(name, present.get(name), declared.get(name), sealed)
+        findings += [finding] if finding else []
+        findings += _scan(name, present[name]) if name in present else []
+    findings += [
+        SumFinding(path.relative_to(run_dir).as_posix(), "partial", "left by a write that was cut off; nothing refers to it")
+        for path in sorted(run_dir.rglob(f"{files.PARTIAL}*"))
+    ]
+    return Verification(record.id, record.state, len(declared), tuple(findings))
+
+
+def report(run_dir: Path) -> Path:
+    """Write the run's HTML page into its folder and return where it is. The record itself stays as it is.
+
+    Raises KitError(INTERNAL, ``record.write``).
+    """
+    from kit.report.html import render  # Jinja2 is loaded only when a page is made.
+
+    path = run_dir / REPORT
+    files.write_atomic(path, render(run_dir).encode())
+    return path
+
+
+def _folders(runs_dir: Path) -> list[Path]:
+    if not runs_dir.is_dir():
+        return []
+    return sorted((p for p in runs_dir.iterdir() if p.is_dir() and not p.is_symlink()), key=lambda p: p.name, reverse=True)
+
+
+def _summary(path: Path) -> RunSummary:
+    problems: list[str] = []
+    try:
+        document = _document(path, problems)
+        hosts = tuple(sorted(p.name for p in (path / "hosts").iterdir())) if (path / "hosts").is_dir() else ()
+    except OSError as error:
+        return RunSummary(path.name, path, RunState.UNREADABLE, problem=str(error))
+    if document is None:
+        return RunSummary(path.name, path, RunState.UNREADABLE, hosts=hosts, problem="; ".join(problems))
+    return RunSummary(
+        path.name, path, _state(document), document.task, document.started, document.seconds, document.exit_code, hosts
+    )
+
+
+def _state(document: RunDocument | None) -> RunState:
+    if document is None:
+        return RunState.UNREADABLE
+    if document.finished is not None:
+        return RunState.FINISHED
+    same_boot = bool(document.boot_id) and document.boot_id == environment.boot_id()
+    alive = same_boot and environment.process_started(document.pid) == document.pid_started
+    return RunState.RUNNING if alive else RunState.INTERRUPTED
+
+
+def _document(path: Path, problems: list[str]) -> RunDocument | None:
+    document = _read(path / RUN, _json, RunDocument, problems)
+    if document is None and not problems:
+        problems.append(f"{RUN} is missing")
+    return document
+
+
+def _host(folder: Path, run: RunDocument | None) -> HostRecord:
+    problems: list[str] = []
+
+    def latest(stage: str, suffix: str) -> Path:
+        """A document put again got a number: the last one is what the run ended with."""
+        numbered = [p for p in folder.glob(f"{stage}-*{suffix}") if p.name[len(stage) + 1 : -len(suffix)].isdigit()]
+        ordered = sorted(numbered, key=lambda p: int(p.name[len(stage) + 1 : -len(suffix)]))
+        return ordered[-1] if ordered else folder / f"{stage}{suffix}"
+
+    def mapping(stage: str) -> Mapping[str, Any] | None:
+        raw = _raw(latest(stage, ".json"), _json, problems)
+        if raw is not None and not isinstance(raw, Mapping):
+            problems.append(f"{stage}.json is not a mapping")
+            return None
+        return raw
+
+    return HostRecord(
+        name=folder.name,
+        spec=_read(latest("spec", ".yml"), yaml.safe_load, HostSpec, problems),
+        lock=_read(latest("lock", ".yml"), yaml.safe_load, Lock, problems),
+        facts=_read(latest("facts", ".json"), _json, Facts, problems),
+        plan=_read(latest("plan", ".json"), _json, Plan, problems),
+        verify_facts=_read(latest("verify-facts", ".json"), _json, Facts, problems),
+        verify_plan=_read(latest("verify-plan", ".json"), _json, Plan, problems),
+        apply=mapping("apply"),
+        recap=mapping("recap"),
+        events=tuple(e for e in _lines(folder / EVENTS, problems) if isinstance(e, Mapping)),
+        stages=_stages(folder / STAGES, problems),
+        end=run.hosts.get(folder.name) if run else None,
+        problems=tuple(problems),
+    )
+
+
+def _json(text: str) -> Any:
+    return json.loads(text)
+
+
+def _raw(path: Path, parse: Callable[[str], Any], problems: list[str]) -> Any:
+    try:
+        return parse(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        problems.append(f"{path.name} cannot be read: {_first_line(error)}")
+        return None
+
+
+def _read(path: Path, parse: Callable[[str], Any], model: type[M], problems: list[str]) -> M | None:
+    raw = _raw(path, parse, problems)
+    if raw is None:
+        return None
+    try:
+        return model.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        problems.append(f"{path.name} is not what this version reads: {place}: {first['msg']} ({error.error_count()} in all)")
+        return None
+
+
+def _lines(path: Path, problems: list[str]) -> list[Any]:
+    """JSON lines. The last one may be cut off, by a kill: it is left out and said."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read: {_first_line(error)}")
+        return []
+    documents = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            documents.append(json.loads(line))
+        except ValueError as error:
+            problems.append(f"{path.name} line {number} cannot be read: {_first_line(error)}")
+    return documents
+
+
+def _stages(path: Path, problems: list[str]) -> tuple[Stage, ...]:
+    stages: list[Stage] = []
+    for document in _lines(path, problems):
+        try:
+            line = StageLine.model_validate(document)
+        except ValidationError as error:
+            problems.append(f"{path.name}: a line is no stage: {error.error_count()} errors")
+            continue
+        if line.event == "begin":
+            stages.append(Stage(line.stage, line.offset_s, None, "unfinished"))
+            continue
+        begun = next(
+            (i for i in reversed(range(len(stages))) if stages[i].name == line.stage and stages[i].seconds is None), None
+        )
+        if begun is None:
+            problems.append(f"{path.name}: {line.stage} ends but never began")
+            continue
+        stages[begun] = Stage(line.stage, stages[begun].offset_s, line.seconds, line.outcome or "failed", line.failures)
+    return tuple(stages)
+
+
+def _compare(name: str, path: Path | None, declared: str | None, sealed: bool) -> SumFinding | None:
+    if path is None:
+        return SumFinding(name, "missing", f"recorded as {declared}")
+    if declared is None:
+        return SumFinding(name, "extra" if sealed else "unsealed", "in no sum")
+    try:
+        found = files.file_sha256(path)
+        if found == declared:
+            return None
+        # run.json is replaced after the sums that already name its last content; lines are added between two sums.
+        if not sealed and (name == RUN or _grown(path, declared)):
+            return SumFinding(name, "unsealed", "written on after the last sums")
+    except OSError as error:
+        return SumFinding(name, "unreadable", _first_line(error))
+    return SumFinding(name, "changed", f"recorded as {declared}, is {found}")
+
+
+def _grown(path: Path, declared: str) -> bool:
+    """Whether a beginning of the file, up to some line end, has the recorded hash: then lines were only added."""
+    digest = hashlib.sha256()
+    if digest.hexdigest() == declared:
+        return True
+    with path.open("rb") as stream:
+        for line in stream:
+            digest.update(line)
+            if digest.hexdigest() == declared:
+                return True
+    return False
+
+
+def _scan(name: str, path: Path) -> list[SumFinding]:
+    """Files that Ansible or a tool wrote never passed the guard, so a record is searched again as a whole."""
+    try:
+        if path.stat().st_size > _SCAN_LIMIT:
+            return []
+        return [
+            SumFinding(name, "secret", f"{s.path.removeprefix('. ')} looks like a {s.kind}")
+            for s in guard.secrets_in(path.read_bytes())
+        ]
+    except OSError as error:
+        return [SumFinding(name, "unreadable", _first_line(error))]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
