@@ -1,0 +1,76 @@
+"""The Debian part of a root file system: built once with mmdebstrap from the machine's own mirror, then shared by all hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+
+from kit.errors import ExitCode, KitError, failure
+from kit.sim.commands import run
+from kit.sim.locks import exclusive
+from kit.sim.model import Progress
+from kit.sim.places import Places
+
+SUITE = "bookworm"
+PACKAGES = (
+    "systemd", "systemd-sysv", "dbus", "udev", "openssh-server", "python3-minimal", "python3-apt", "sudo", "iproute2",
+    "procps", "nftables", "kmod",
+)  # fmt: skip
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+
+
+def layer_name() -> str:
+    """Changes with what is asked of Debian, not with the day: a cached layer is used until it is removed."""
+    digest = hashlib.sha256("\n".join([SUITE, *sorted(PACKAGES)]).encode()).hexdigest()[:12]
+    return f"debian-{SUITE}-{digest}"
+
+
+def mirror(index_targets: str) -> str | None:
+    """First mirror of Debian's own archive among this machine's apt sources; None on another distribution. Pure.
+
+    `index_targets` is what ``apt-get indextargets --format '$(REPO_URI)|$(LABEL)|$(COMPONENT)'`` prints.
+    """
+    for line in index_targets.splitlines():
+        uri, _, rest = line.partition("|")
+        if rest == "Debian|main":
+            return uri
+    return None
+
+
+def _proxy_options() -> list[str]:
+    """The machine's apt proxy settings: mmdebstrap's apt does not read the machine's configuration."""
+    lines = run(["apt-config", "dump"]).splitlines()
+    wanted = ("Acquire::http::Proxy ", "Acquire::https::Proxy ", "Acquire::http::Proxy::", "Acquire::https::Proxy::")
+    return [f"--aptopt={line.rstrip(';')}" for line in lines if line.startswith(wanted) and '""' not in line]
+
+
+def debian_layer(places: Places, progress: Progress) -> Path:
+    """The unpacked Debian tree, read-only by agreement. Takes about a minute the first time.
+
+    Raises KitError(INTERNAL, ``sim.command``) with mmdebstrap's words when the mirror cannot be read.
+    """
+    target = places.layers / layer_name()
+    with exclusive(places.sim / "layers.lock"):
+        if target.is_dir():
+            return target
+        if not KEYRING.is_file():
+            raise KitError(
+                failure("sim.keyring", str(KEYRING), "Debian's archive keys", "no such file", "install debian-archive-keyring"),
+                ExitCode.USAGE,
+            )
+        progress("building the Debian root file system (once, about a minute)")
+        work = target.with_suffix(".new")
+        if work.exists():
+            shutil.rmtree(work)
+        work.parent.mkdir(parents=True, exist_ok=True)
+        source = mirror(run(["apt-get", "indextargets", "--format", "$(REPO_URI)|$(LABEL)|$(COMPONENT)"]))
+        run(
+            [
+                "mmdebstrap", "--variant=minbase", "--mode=root", "--format=directory", f"--keyring={KEYRING}",
+                f"--include={','.join(PACKAGES)}", *_proxy_options(), SUITE, work, *([source] if source else []),
+            ],
+            timeout_s=1800,
+        )  # fmt: skip
+        work.rename(target)
+    return target

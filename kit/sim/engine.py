@@ -1,0 +1,166 @@
+"""Bring simulated hosts up and down: the part that needs root. :mod:`kit.sim.flow` calls it, through sudo where needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+
+from kit.errors import ExitCode, KitError, failure
+from kit.sim import cgroups, declare, host_root, mounts, network, nspawn, states
+from kit.sim.debian import debian_layer
+from kit.sim.keys import ensure_pair
+from kit.sim.layer import kit_layer
+from kit.sim.locks import exclusive
+from kit.sim.model import HostState, Progress, Removed, Runtime, SimHost
+from kit.sim.places import MACHINE_LOCK, Places, address
+
+BOOT_TIMEOUT_S = 60
+
+
+def describe(places: Places, state: HostState, *, created: bool = False, seconds: float = 0.0) -> SimHost:
+    """A state and what can be seen of the host now."""
+    alive = states.running(state)
+    return SimHost(
+        name=state.name,
+        profile=state.profile,
+        runtime=state.runtime,
+        address=state.address,
+        port=state.port,
+        running=alive,
+        answers=alive and states.answers(state.address, state.port),
+        created=created,
+        seconds=round(seconds, 2),
+        console=str(places.host(state.name).console),
+    )
+
+
+def up(places: Places, name: str, profile: str, runtime: Runtime, progress: Progress) -> SimHost:
+    """Boot the host unless it runs already. Returns when its sshd answers and its spec is written.
+
+    Raises KitError(USAGE, ``sim.other_profile``) when it runs with another profile, (TIMEOUT, ``sim.boot``) when it
+    does not answer in time; then nothing of it is left.
+    """
+    began = time.monotonic()
+    with exclusive(places.sim / "locks" / f"{name}.lock"):
+        state = states.read(places, name)
+        if state is not None and states.running(state):
+            if (state.profile, state.runtime) != (profile, runtime):
+                raise KitError(
+                    failure(
+                        "sim.other_profile", f"simulated host {name}", f"profile {profile} on {runtime}",
+                        f"already up with {state.profile} on {state.runtime}", f"invoke sim.down --name {name}",
+                    ),
+                    ExitCode.USAGE,
+                )  # fmt: skip
+            _declare(places, None)
+            return describe(places, state)
+        _remove(places, name, state)
+        try:
+            state = _create(places, name, profile, runtime, progress)
+            progress(f"{name}: waiting for ssh at {state.address}")
+            _wait(places, state)
+        except BaseException:
+            _remove(places, name, states.read(places, name))
+            raise
+        _declare(places, name)
+        return describe(places, state, created=True, seconds=time.monotonic() - began)
+
+
+def _create(places: Places, name: str, profile: str, runtime: Runtime, progress: Progress) -> HostState:
+    debian = debian_layer(places, progress)
+    layer = kit_layer(places, debian, progress)
+    at = places.host(name)
+    progress(f"{name}: booting ({profile}, {runtime})")
+    with exclusive(places.sim / "locks" / "client_key.lock"):
+        client = ensure_pair(places.client_key, "b300kit-sim")
+    mounts.compose([layer, debian], at.upper, at.root)
+    host_key = host_root.write(at.root, name, client)
+    with exclusive(MACHINE_LOCK):
+        index = network.free_index(state.index for state in states.read_all(places))
+        # Written before anything is made under this index, so that a kill from here on leaves a trace to clean up by.
+        state = HostState(
+            name=name, profile=profile, runtime=runtime, index=index, address=address(index), host_key=host_key,
+            machine_boot_id=states.machine_boot_id(), supervisor_pid=0, supervisor_start=0,
+        )  # fmt: skip
+        states.write(places, state)
+        network.connect(index)
+    config = nspawn.prepare(at, name, index, memory_mib=None)
+    at.supervisor_config.write_text(config)
+    return _supervise(places, state)
+
+
+def _supervise(places: Places, state: HostState) -> HostState:
+    at = places.host(state.name)
+    script = nspawn.SUPERVISOR
+    with at.supervisor_log.open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-I", str(script), str(at.supervisor_config)],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+        )  # fmt: skip
+    began = states.start_ticks(process.pid)
+    started = state.model_copy(update={"supervisor_pid": process.pid, "supervisor_start": began or 0})
+    states.write(places, started)
+    return started
+
+
+def _wait(places: Places, state: HostState) -> None:
+    deadline = time.monotonic() + BOOT_TIMEOUT_S
+    while not states.answers(state.address, state.port):
+        alive = states.running(state)
+        if alive and time.monotonic() < deadline:
+            time.sleep(0.05)
+            continue
+        console = places.host(state.name).console
+        tail = console.read_text(errors="replace")[-800:] if console.exists() else ""
+        found = "no answer" if alive else "the host ended"
+        log = places.host(state.name).supervisor_log
+        said = log.read_text(errors="replace")[-800:] if log.exists() else ""
+        raise KitError(
+            failure("sim.boot", f"simulated host {state.name}", f"ssh within {BOOT_TIMEOUT_S} s", f"{found}: {said} {tail}"),
+            ExitCode.TIMEOUT,
+        )
+
+
+def _declare(places: Places, fresh: str | None) -> None:
+    with exclusive(places.sim / "locks" / "fleet.lock"):
+        declare.write_fleet(places.fleet, states.read_all(places), places.client_key, fresh)
+
+
+def down(places: Places, name: str) -> Removed | None:
+    """Take the host away whole; None when there was none."""
+    with exclusive(places.sim / "locks" / f"{name}.lock"):
+        if not places.host(name).folder.exists():
+            return None
+        state = states.read(places, name)
+        was_running = state is not None and states.running(state)
+        _remove(places, name, state)
+        _declare(places, None)
+    return Removed(name=name, was_running=was_running)
+
+
+def _remove(places: Places, name: str, state: HostState | None) -> None:
+    """Everything of a host, in whatever condition an earlier run, a kill or a reboot left it."""
+    if state is not None:
+        if states.running(state):
+            _end(state.supervisor_pid, state.supervisor_start)
+        this_boot = state.machine_boot_id == states.machine_boot_id()
+        if this_boot:
+            cgroups.remove(cgroups.machine_layout(), cgroups.group_name(state.index))
+            with exclusive(MACHINE_LOCK):
+                network.disconnect(state.index)
+    mounts.delete(places.host(name).folder)
+
+
+def _end(pid: int, started: int, timeout_s: float = 10) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s
+    while states.start_ticks(pid) == started:
+        if time.monotonic() > deadline:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)

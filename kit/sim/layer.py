@@ -1,0 +1,99 @@
+"""The kit's own part of a simulated host's root file system: user, sshd settings, stubs, units, local package source.
+
+Built in a change root over the Debian layer, keyed by a hash of every file that goes into it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kit.sim import mounts
+from kit.sim.commands import run
+from kit.sim.locks import exclusive
+from kit.sim.model import Progress
+from kit.sim.places import Places
+
+HERE = Path(__file__).resolve().parent
+GUEST = HERE / "guest"
+STUBS = HERE / "stubs"
+USER = "ops"
+MASKED = (
+    "networking.service",
+    "systemd-networkd.service",
+    "systemd-resolved.service",
+    "console-getty.service",
+    "getty.target",
+)
+
+
+def _sources() -> list[Path]:
+    listed = [*GUEST.rglob("*"), *STUBS.rglob("*"), HERE / "layer.py", HERE / "packages.py"]
+    return sorted(p for p in listed if p.is_file() and "__pycache__" not in p.parts)
+
+
+def layer_name(debian: str) -> str:
+    """Changes with any file that goes into the layer and with the Debian layer under it."""
+    digest = hashlib.sha256(debian.encode())
+    for path in _sources():
+        digest.update(str(path.relative_to(HERE)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"kit-{digest.hexdigest()[:12]}"
+
+
+@contextmanager
+def _change_root(debian: Path, work: Path) -> Iterator[tuple[Path, Path]]:
+    """The root to work in, and the folder that holds the layer afterwards."""
+    root = work / "root"
+    overlaid = mounts.compose([debian], work / "upper", root)
+    try:
+        yield root, work / "upper" if overlaid else root
+    finally:
+        mounts.release(root)
+
+
+def _install_guest_files(root: Path) -> None:
+    for source in sorted(GUEST.rglob("*")):
+        if "__pycache__" in source.parts:
+            continue
+        target = root / source.relative_to(GUEST)
+        if source.is_dir():
+            target.mkdir(exist_ok=True)
+            continue
+        shutil.copyfile(source, target)
+        target.chmod(0o755 if os.access(source, os.X_OK) else 0o644)
+
+
+def _settle(root: Path) -> None:
+    """Everything that needs the guest's own tools."""
+    chroot: list[str | Path] = ["chroot", root]
+    run([*chroot, "useradd", "--create-home", "--shell", "/bin/bash", USER])
+    sudoers = root / "etc/sudoers.d/ops"
+    sudoers.write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
+    sudoers.chmod(0o440)
+    for key in (root / "etc/ssh").glob("ssh_host_*"):
+        key.unlink()  # each host gets its own, made before its first boot so that the spec can pin it
+    for unit in MASKED:
+        (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
+
+
+def kit_layer(places: Places, debian: Path, progress: Progress) -> Path:
+    """The unpacked layer, to be put over `debian`; built when any of its sources changed."""
+    target = places.layers / layer_name(debian.name)
+    with exclusive(places.sim / "layers.lock"):
+        if target.is_dir():
+            return target
+        progress("building the simulated hardware's layer (once, some seconds)")
+        work = places.layers / f"{target.name}.new"
+        if work.exists():
+            mounts.release(work / "root")
+            shutil.rmtree(work)
+        with _change_root(debian, work) as (root, made):
+            _install_guest_files(root)
+            _settle(root)
+        made.rename(target)
+        shutil.rmtree(work)
+    return target

@@ -1,0 +1,1 @@
+"""Stand-ins for NVIDIA's and Docker's packages."""

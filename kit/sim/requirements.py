@@ -1,0 +1,46 @@
+"""What the control machine needs for simulated hosts, checked before anything is made."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from kit.errors import ExitCode, Failure, KitError, failure
+from kit.sim.debian import KEYRING
+from kit.sim.model import Runtime
+
+TOOLS = {
+    "systemd-nspawn": "systemd-container",
+    "mmdebstrap": "mmdebstrap",
+    "ip": "iproute2",
+    "ssh-keygen": "openssh-client",
+    "gcc": "gcc libc6-dev",
+    "dpkg-deb": "dpkg",
+    "mount": "mount",
+}
+"""Command -> Debian and Ubuntu package."""
+QEMU_TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "mke2fs": "e2fsprogs"}
+
+
+def missing(runtime: Runtime = "nspawn") -> list[Failure]:
+    """One failure for each package that is not there."""
+    tools = TOOLS | (QEMU_TOOLS if runtime == "qemu" else {})
+    found = [
+        failure("sim.requirement", f"{tool} on this machine", "installed", "not found", f"apt-get install {package}")
+        for tool, package in tools.items()
+        if shutil.which(tool, path="/usr/sbin:/usr/bin:/sbin:/bin") is None
+    ]
+    if not KEYRING.is_file():
+        found.append(
+            failure("sim.requirement", str(KEYRING), "Debian's archive keys", "not found", "install debian-archive-keyring")
+        )
+    if not Path("/proc/self/ns/net").exists():
+        found.append(failure("sim.requirement", "the kernel of this machine", "network namespaces", "none"))
+    return found
+
+
+def check(runtime: Runtime) -> None:
+    """Raises KitError(USAGE) with everything that is missing."""
+    failures = missing(runtime)
+    if failures:
+        raise KitError(failures, ExitCode.USAGE)
