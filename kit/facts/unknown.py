@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypeIs
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class Unknown(BaseModel):
         return f"not verified ({self.unknown})"
 
 
-def is_known(value: T | Unknown) -> TypeGuard[T]:
+def is_known(value: T | Unknown) -> TypeIs[T]:
     """Whether a fact was read."""
     return not isinstance(value, Unknown)
 

@@ -78,9 +78,7 @@ def need_each(
     bad = []
     for gpu in gpus:
         value = read(gpu)
-        if not is_known(value):
-            bad.append(f"GPU {gpu.index}: {show(value)}")
-        elif not ok(value):
+        if not is_known(value) or not ok(value):
             bad.append(f"GPU {gpu.index}: {show(value)}")
     if bad:
         found = "; ".join(bad)
@@ -89,27 +87,46 @@ def need_each(
 
 
 def file_step(
-    id: str, file: ManagedFile, facts: Facts, role: str, *, why: str, disruptive: bool = False, arguments: Mapping[str, Any] | None = None
+    id: str,
+    file: ManagedFile,
+    facts: Facts,
+    role: str,
+    *,
+    why: str,
+    disruptive: bool = False,
+    arguments: Mapping[str, Any] | None = None,
 ) -> Step:
     """Keep or change one managed file by hash, mode and owner. ``why`` says what the file is for."""
     now = facts.files.get(file.path)
     if now is None:
         return refuse(
-            id, f"{file.path} was not read, so it is not verified", expected=file.sha256[:12], next="run the probe of this version of the kit"
+            id,
+            f"{file.path} was not read, so it is not verified",
+            expected=file.sha256[:12],
+            next="run the probe of this version of the kit",
         )
     current = now.content if is_known(now.content) else None
     if not now.exists:
         difference, current = "is not there", ""
     elif not is_known(now.sha256):
         return refuse(
-            id, f"{file.path} could not be read ({now.sha256.unknown})", expected=file.sha256[:12], next="let the kit read it: sudo without password"
+            id,
+            f"{file.path} could not be read ({now.sha256.unknown})",
+            expected=file.sha256[:12],
+            next="let the kit read it: sudo without password",
         )
     elif now.sha256 != file.sha256:
         difference = "has other content"
     elif _owner(now.mode, now.owner, now.group) != (file.mode.lstrip("0"), file.owner, file.group):
         difference = "has another mode or owner"
     else:
-        return Step(id=id, action=Action.KEEP, reason=f"{file.path} is as declared ({why})", expected=file.sha256[:12], found=file.sha256[:12])
+        return Step(
+            id=id,
+            action=Action.KEEP,
+            reason=f"{file.path} is as declared ({why})",
+            expected=file.sha256[:12],
+            found=file.sha256[:12],
+        )
     found = "absent" if not now.exists else f"{show(now.sha256)[:12]} {show(now.mode)} {show(now.owner)}:{show(now.group)}"
     return Step(
         id=id,
@@ -140,7 +157,15 @@ def changing(steps: Iterable[Step]) -> str:
 
 
 def unit_step(
-    id: str, unit: str, facts: Facts, role: str, files: Sequence[Step], *, why: str, restart: bool = True, disruptive: bool = False
+    id: str,
+    unit: str,
+    facts: Facts,
+    role: str,
+    files: Sequence[Step],
+    *,
+    why: str,
+    restart: bool = True,
+    disruptive: bool = False,
 ) -> Step:
     """A boot unit of ours: enabled, active, ended well, and started from the files as they now are.
 
@@ -150,12 +175,19 @@ def unit_step(
     arguments = {"units_restart" if restart else "units_enable": [unit]}
     reloads = any(s.action is Action.CHANGE and s.disruptive for s in files)
     if now is None:
-        return refuse(id, f"{unit} was not read, so it is not verified", expected="active", next="run the probe of this version of the kit")
+        return refuse(
+            id, f"{unit} was not read, so it is not verified", expected="active", next="run the probe of this version of the kit"
+        )
     if pending(files):
         return change(
-            id, f"{unit} must start again because of {changing(files)}", role, expected="active, from the new files", found=show(now.active),
-            disruptive=disruptive or reloads, arguments=arguments,
-        )  # fmt: skip
+            id,
+            f"{unit} must start again because of {changing(files)}",
+            role,
+            expected="active, from the new files",
+            found=show(now.active),
+            disruptive=disruptive or reloads,
+            arguments=arguments,
+        )
     wrong = []
     if not (is_known(now.active) and now.active == "active"):
         wrong.append(f"is {show(now.active)}")
@@ -166,7 +198,12 @@ def unit_step(
         wrong.append("runs from an older unit file")
     if wrong:
         return change(
-            id, f"{unit} {', '.join(wrong)} ({why})", role, expected="active, enabled", found=f"{show(now.active)}, {show(now.enabled)}",
-            disruptive=disruptive or stale, arguments=arguments,
-        )  # fmt: skip
+            id,
+            f"{unit} {', '.join(wrong)} ({why})",
+            role,
+            expected="active, enabled",
+            found=f"{show(now.active)}, {show(now.enabled)}",
+            disruptive=disruptive or stale,
+            arguments=arguments,
+        )
     return keep(id, f"{unit} is enabled and ended well ({why})", expected="active, enabled", found=f"{now.active}, {now.enabled}")

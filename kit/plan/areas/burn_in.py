@@ -17,18 +17,27 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     """Bandwidths, HBM, the clock."""
     want = spec.burn_in
     return [
-        _floor("burn_in.nccl_all_reduce", "NCCL all-reduce bus bandwidth in GB/s", want.nccl_all_reduce_gbps, facts.burn_in.nccl_all_reduce_gbps),
+        _floor(
+            "burn_in.nccl_all_reduce",
+            "NCCL all-reduce bus bandwidth in GB/s",
+            want.nccl_all_reduce_gbps,
+            facts.burn_in.nccl_all_reduce_gbps,
+        ),
         _floor("burn_in.nvlink", "NVLink bandwidth in GB/s", want.nvlink_gbps, facts.burn_in.nvlink_gbps),
         keep("burn_in.hbm", "the HBM check is declared absent: not verified", expected="absent", found="not judged")
         if want.hbm == "absent"
         else need("burn_in.hbm", "HBM check", facts.burn_in.hbm_ok, bool, expected="passed", next=MEASURE),
         need(
-            "host.clock", "clock synchronisation", facts.host.clock_synchronized, bool, expected="synchronized",
+            "host.clock",
+            "clock synchronisation",
+            facts.host.clock_synchronized,
+            bool,
+            expected="synchronized",
             next="start a time service (`timedatectl set-ntp true`, or chrony): logs and certificates of a node off time mislead",
         )
         if want.clock_synchronized
         else keep("host.clock", "clock synchronisation is not declared", found="not judged"),
-    ]  # fmt: skip
+    ]
 
 
 def _floor(id: str, what: str, floor: float | Literal["absent"], fact: float | Unknown) -> Step:

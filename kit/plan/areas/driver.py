@@ -24,14 +24,29 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
 
 def _packages(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     if spec.gpus.driver.manage == "check":
-        return [keep("driver.packages", "the driver is only checked, not installed (driver.manage is `check`)", expected="check", found="check")]
+        return [
+            keep(
+                "driver.packages",
+                "the driver is only checked, not installed (driver.manage is `check`)",
+                expected="check",
+                found="check",
+            )
+        ]
     names = spec.gpus.driver.packages
     if not names:
         return [
-            refuse("driver.packages", "driver.manage is `install` but no package is named", expected="package names", found="none",
-                   next="name the packages in gpus.driver.packages, and their versions in lock.yml"),
-        ]  # fmt: skip
-    return [keep("driver.packages", f"{len(names)} packages are installed by this kit, one step each", found=", ".join(names)), *(_package(n, lock, facts) for n in names)]
+            refuse(
+                "driver.packages",
+                "driver.manage is `install` but no package is named",
+                expected="package names",
+                found="none",
+                next="name the packages in gpus.driver.packages, and their versions in lock.yml",
+            ),
+        ]
+    return [
+        keep("driver.packages", f"{len(names)} packages are installed by this kit, one step each", found=", ".join(names)),
+        *(_package(n, lock, facts) for n in names),
+    ]
 
 
 def _package(name: str, lock: Lock, facts: Facts) -> Step:
@@ -39,15 +54,25 @@ def _package(name: str, lock: Lock, facts: Facts) -> Step:
     locked = lock.packages.get(name)
     now = facts.packages.get(name, Unknown(unknown="not read"))
     if locked is None:
-        return refuse(id, f"{name} has no version in the lock", expected="a version", found=show(locked), next=f"{LOCK_NEXT}, under packages")
+        return refuse(
+            id,
+            f"{name} has no version in the lock",
+            expected="a version",
+            found=show(locked),
+            next=f"{LOCK_NEXT}, under packages",
+        )
     if is_known(now) and now.version == locked and now.held:
         return keep(id, f"{name} is at the locked version and held", expected=locked, found=now.version)
     held = is_known(now) and now.held
     return change(
-        id, f"{name} goes to the locked version: unhold, install, hold", "driver", expected=f"{locked} held",
-        found=f"{now.version}{' held' if held else ''}" if is_known(now) else show(now), disruptive=True,
+        id,
+        f"{name} goes to the locked version: unhold, install, hold",
+        "driver",
+        expected=f"{locked} held",
+        found=f"{now.version}{' held' if held else ''}" if is_known(now) else show(now),
+        disruptive=True,
         arguments={"packages": [{"name": name, "version": locked}]},
-    )  # fmt: skip
+    )
 
 
 def _versions(spec: HostSpec, lock: Lock, facts: Facts, packages: list[Step]) -> list[Step]:
@@ -57,23 +82,44 @@ def _versions(spec: HostSpec, lock: Lock, facts: Facts, packages: list[Step]) ->
     minimum = spec.gpus.driver.minimum
     found = [
         need(
-            "driver.minimum", "loaded driver", loaded, lambda v: version(v) >= version(minimum), expected=f"at least {minimum}",
+            "driver.minimum",
+            "loaded driver",
+            loaded,
+            lambda v: version(v) >= version(minimum),
+            expected=f"at least {minimum}",
             next="install a newer driver, or declare driver.manage `install`",
         ),
         need(
-            "driver.library", "driver library", library, lambda v: is_known(loaded) and v == loaded, expected=show(loaded),
+            "driver.library",
+            "driver library",
+            library,
+            lambda v: is_known(loaded) and v == loaded,
+            expected=show(loaded),
             next="`Driver/library version mismatch`: something upgraded one of them; reboot, and hold the packages",
         ),
         _locked("driver.lock", "loaded driver", loaded, lock.driver),
         *_fabric_manager(spec, lock, facts, loaded),
-    ]  # fmt: skip
+    ]
     return [_after_install(step, packages) for step in found] if spec.gpus.driver.manage == "install" else found
 
 
 def _locked(id: str, what: str, fact: str | Unknown, locked: str | None) -> Step:
     if locked is None:
-        return refuse(id, f"the lock has no version for the {what}", expected="a version", found="null", next=f"{LOCK_NEXT}; the host has {show(fact)}")
-    return need(id, what, fact, lambda v: v == locked, expected=locked, next="install the locked version, or move the lock after testing the new one")
+        return refuse(
+            id,
+            f"the lock has no version for the {what}",
+            expected="a version",
+            found="null",
+            next=f"{LOCK_NEXT}; the host has {show(fact)}",
+        )
+    return need(
+        id,
+        what,
+        fact,
+        lambda v: v == locked,
+        expected=locked,
+        next="install the locked version, or move the lock after testing the new one",
+    )
 
 
 def _fabric_manager(spec: HostSpec, lock: Lock, facts: Facts, loaded: str | Unknown) -> list[Step]:
@@ -85,21 +131,43 @@ def _fabric_manager(spec: HostSpec, lock: Lock, facts: Facts, loaded: str | Unkn
     service = facts.services.get(FABRIC_MANAGER_UNIT)
     active: str | Unknown = service.active if service else Unknown(unknown="not read")
     return [
-        need(ids[0], "Fabric Manager", manager, lambda v: is_known(loaded) and v == loaded, expected=show(loaded),
-             next="Fabric Manager must have the driver's exact version: install that one"),
+        need(
+            ids[0],
+            "Fabric Manager",
+            manager,
+            lambda v: is_known(loaded) and v == loaded,
+            expected=show(loaded),
+            next="Fabric Manager must have the driver's exact version: install that one",
+        ),
         _locked(ids[1], "Fabric Manager", manager, lock.fabric_manager),
-        need(ids[2], FABRIC_MANAGER_UNIT, active, lambda v: v == "active", expected="active",
-             next=f"`systemctl status {FABRIC_MANAGER_UNIT}`; start it only while no GPU client runs"),
-    ]  # fmt: skip
+        need(
+            ids[2],
+            FABRIC_MANAGER_UNIT,
+            active,
+            lambda v: v == "active",
+            expected="active",
+            next=f"`systemctl status {FABRIC_MANAGER_UNIT}`; start it only while no GPU client runs",
+        ),
+    ]
 
 
 def _after_install(step: Step, packages: list[Step]) -> Step:
     """With ``install``, what does not match is mended by the packages of this plan, then a reboot that loads them."""
     if step.action is not Action.REFUSE or any(p.action is Action.REFUSE for p in packages) or step.found == "null":
         return step
-    waits = "the packages of this plan and then a reboot" if pending(packages) else "a reboot: the packages are installed, the old module is still loaded"
+    waits = (
+        "the packages of this plan and then a reboot"
+        if pending(packages)
+        else "a reboot: the packages are installed, the old module is still loaded"
+    )
     return step.model_copy(
-        update={"action": Action.REBOOT, "role": "reboot", "reason": f"{step.reason}; mended by {waits}", "disruptive": True, "next": ""}
+        update={
+            "action": Action.REBOOT,
+            "role": "reboot",
+            "reason": f"{step.reason}; mended by {waits}",
+            "disruptive": True,
+            "next": "",
+        }
     )
 
 

@@ -17,9 +17,19 @@ from kit.spec.model import Gpus, HostSpec, Lock
 SPARE_MEMORY_MIB = 1024
 """NVML's total leaves out a firmware share that differs by driver; less than this apart is the same part."""
 CHECKS = (
-    "gpu.model", "gpu.sms", "gpu.compute_capability", "gpu.memory", "gpu.mig", "gpu.ecc", "gpu.remap", "gpu.recovery",
-    "gpu.nvlink", "gpu.fabric", "gpu.pcie", "gpu.firmware",
-)  # fmt: skip
+    "gpu.model",
+    "gpu.sms",
+    "gpu.compute_capability",
+    "gpu.memory",
+    "gpu.mig",
+    "gpu.ecc",
+    "gpu.remap",
+    "gpu.recovery",
+    "gpu.nvlink",
+    "gpu.fabric",
+    "gpu.pcie",
+    "gpu.firmware",
+)
 
 
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
@@ -44,9 +54,14 @@ WRONG_HOST = "this host is not the one that was declared: ask the provider, or c
 def _count(want: Gpus, gpus: tuple[Gpu, ...] | Unknown) -> Step:
     found = len(gpus) if is_known(gpus) else gpus
     return need(
-        "gpu.count", "number of GPUs", gpus, lambda g: len(g) == want.count, expected=want.count, found=found,
+        "gpu.count",
+        "number of GPUs",
+        gpus,
+        lambda g: len(g) == want.count,
+        expected=want.count,
+        found=found,
         next="a GPU is missing or fell off the bus: look at `lspci -d 10de:` and the kernel log, then ask the provider",
-    )  # fmt: skip
+    )
 
 
 def _each(want: Gpus, gpus: tuple[Gpu, ...]) -> list[Step]:
@@ -55,29 +70,52 @@ def _each(want: Gpus, gpus: tuple[Gpu, ...]) -> list[Step]:
         need_each("gpu.model", "model", gpus, lambda g: g.name, lambda v: v == want.model, expected=want.model, next=WRONG_HOST),
         _sms(want, gpus),
         need_each(
-            "gpu.compute_capability", "compute capability", gpus, lambda g: g.compute_capability,
-            lambda v: v == want.compute_capability, expected=want.compute_capability, next=WRONG_HOST,
+            "gpu.compute_capability",
+            "compute capability",
+            gpus,
+            lambda g: g.compute_capability,
+            lambda v: v == want.compute_capability,
+            expected=want.compute_capability,
+            next=WRONG_HOST,
         ),
         need_each(
-            "gpu.memory", "memory in MiB", gpus, lambda g: g.memory_mib,
-            lambda v: abs(v - want.memory_mib) <= SPARE_MEMORY_MIB, expected=want.memory_mib, next=WRONG_HOST,
+            "gpu.memory",
+            "memory in MiB",
+            gpus,
+            lambda g: g.memory_mib,
+            lambda v: abs(v - want.memory_mib) <= SPARE_MEMORY_MIB,
+            expected=want.memory_mib,
+            next=WRONG_HOST,
         ),
         need_each(
-            "gpu.mig", "MIG (current/pending)", gpus, lambda g: _both(g.mig_current, g.mig_pending),
-            lambda v: v == _pair(want.mig, want.mig), expected=_pair(want.mig, want.mig),
+            "gpu.mig",
+            "MIG (current/pending)",
+            gpus,
+            lambda g: _both(g.mig_current, g.mig_pending),
+            lambda v: v == _pair(want.mig, want.mig),
+            expected=_pair(want.mig, want.mig),
             next=f"drain the host, `nvidia-smi -mig {int(want.mig)}` and reboot (MIG survives a reboot; persistence mode blocks the change)",
         ),
         need_each(
-            "gpu.ecc", "ECC (current/pending)", gpus, lambda g: _both(g.ecc_current, g.ecc_pending),
-            lambda v: v == _pair(want.ecc, want.ecc), expected=_pair(want.ecc, want.ecc),
+            "gpu.ecc",
+            "ECC (current/pending)",
+            gpus,
+            lambda g: _both(g.ecc_current, g.ecc_pending),
+            lambda v: v == _pair(want.ecc, want.ecc),
+            expected=_pair(want.ecc, want.ecc),
             next=f"drain the host, `nvidia-smi -e {int(want.ecc)}` and reboot; want {on_off[want.ecc]} now and after",
         ),
         _remap(gpus),
         need_each(
-            "gpu.recovery", "recovery action", gpus, lambda g: g.recovery_action, lambda v: v == "none", expected="none",
+            "gpu.recovery",
+            "recovery action",
+            gpus,
+            lambda g: g.recovery_action,
+            lambda v: v == "none",
+            expected="none",
             next="the driver asks for this action: drain the host, do it, and ask the provider if it returns",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def _pair(current: bool, pending: bool) -> str:
@@ -104,9 +142,14 @@ def _sms(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
         return str(gpu.sms)
 
     step = need_each(
-        "gpu.sms", "number of SMs", gpus, counted, lambda v: v == str(want.sms), expected=want.sms,
+        "gpu.sms",
+        "number of SMs",
+        gpus,
+        counted,
+        lambda v: v == str(want.sms),
+        expected=want.sms,
         next=f"{WRONG_HOST} (B300 has 148 SMs, GB300 has 152; a kernel grid sized for one fails on the other)",
-    )  # fmt: skip
+    )
     unchecked = [str(g.index) for g in gpus if not is_known(g.cores_over_128)]
     note = f"; NVML's cores/128 is not offered on GPU {', '.join(unchecked)}" if unchecked else "; NVML's cores/128 agrees"
     return step.model_copy(update={"reason": step.reason + note}) if step.action == "keep" else step
@@ -115,12 +158,19 @@ def _sms(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
 def _remap(gpus: tuple[Gpu, ...]) -> Step:
     """A failed remap blocks; a pending one is only warned about: the row is out of use, the next reset completes it."""
     next = "a memory row could not be remapped: the GPU needs replacing (RMA)"
-    step = need_each("gpu.remap", "failed row remap", gpus, lambda g: g.remap_failed, lambda v: not v, expected="False", next=next)
+    step = need_each(
+        "gpu.remap", "failed row remap", gpus, lambda g: g.remap_failed, lambda v: not v, expected="False", next=next
+    )
     waiting = [f"GPU {g.index}" for g in gpus if not (is_known(g.remap_pending) and not g.remap_pending)]
     if step.action != "keep" or not waiting:
         return step
     found = ", ".join(waiting)
-    return keep("gpu.remap", f"WARNING: row remap pending or not readable on {found}: reset the GPU at the next drain", expected="none pending", found=found)
+    return keep(
+        "gpu.remap",
+        f"WARNING: row remap pending or not readable on {found}: reset the GPU at the next drain",
+        expected="none pending",
+        found=found,
+    )
 
 
 def _nvlink(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
@@ -133,10 +183,18 @@ def _nvlink(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
             bad.append(f"{one.index}-{other.index}: {'no' if is_known(state) else show(state)}")
     if bad:
         return refuse(
-            "gpu.nvlink", f"P2P over NVLink is not there for {', '.join(bad)}", expected="all pairs", found=", ".join(bad),
+            "gpu.nvlink",
+            f"P2P over NVLink is not there for {', '.join(bad)}",
+            expected="all pairs",
+            found=", ".join(bad),
             next="look at `nvidia-smi topo -p2p n` and Fabric Manager's log; a cable, a switch or the fabric is down",
-        )  # fmt: skip
-    return keep("gpu.nvlink", f"P2P over NVLink works for all {len(gpus) * (len(gpus) - 1)} directed pairs", expected="all pairs", found="all pairs")
+        )
+    return keep(
+        "gpu.nvlink",
+        f"P2P over NVLink works for all {len(gpus) * (len(gpus) - 1)} directed pairs",
+        expected="all pairs",
+        found="all pairs",
+    )
 
 
 def _fabric(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
@@ -151,9 +209,14 @@ def _fabric(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
         return f"{gpu.fabric_state}/{gpu.fabric_status}"
 
     return need_each(
-        "gpu.fabric", "NVLink fabric", gpus, read, lambda v: v == state, expected=state,
+        "gpu.fabric",
+        "NVLink fabric",
+        gpus,
+        read,
+        lambda v: v == state,
+        expected=state,
         next="look at Fabric Manager and NVLSM (mlx5_ib and ib_umad loaded?); restart them only with no GPU client running",
-    )  # fmt: skip
+    )
 
 
 def _pcie(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
@@ -169,25 +232,46 @@ def _pcie(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
             return gpu.pcie_width
         return f"gen {gpu.pcie_generation_max} x{gpu.pcie_width}"
 
-    return need_each("gpu.pcie", "PCIe link", gpus, read, lambda v: v == expected, expected=expected, next="a slot, riser or BIOS setting limits the link: ask the provider")
+    return need_each(
+        "gpu.pcie",
+        "PCIe link",
+        gpus,
+        read,
+        lambda v: v == expected,
+        expected=expected,
+        next="a slot, riser or BIOS setting limits the link: ask the provider",
+    )
 
 
 def _firmware(spec: HostSpec, gpus: tuple[Gpu, ...]) -> Step:
     if not spec.burn_in.same_firmware:
         return keep("gpu.firmware", "equal firmware is not declared", found="not judged")
-    readers: tuple[tuple[str, Callable[[Gpu], str | Unknown]], ...] = (("VBIOS", lambda g: g.vbios), ("InfoROM", lambda g: g.inforom))
+    readers: tuple[tuple[str, Callable[[Gpu], str | Unknown]], ...] = (
+        ("VBIOS", lambda g: g.vbios),
+        ("InfoROM", lambda g: g.inforom),
+    )
     for what, read in readers:
         values = [read(g) for g in gpus]
         known = [v for v in values if is_known(v)]
         if len(known) != len(values) or len(set(known)) != 1:
             found = ", ".join(f"GPU {g.index}: {show(v)}" for g, v in zip(gpus, values, strict=True))
-            return refuse("gpu.firmware", f"{what} is not alike on all GPUs ({found})", expected="alike", found=found, next="ask the provider to bring all GPUs to one firmware")
+            return refuse(
+                "gpu.firmware",
+                f"{what} is not alike on all GPUs ({found})",
+                expected="alike",
+                found=found,
+                next="ask the provider to bring all GPUs to one firmware",
+            )
     return keep("gpu.firmware", "VBIOS and InfoROM are alike on all GPUs", expected="alike", found="alike")
 
 
 def _xids(stack: GpuStack | Unknown) -> Step:
     return need(
-        "gpu.xids", "Xid errors since boot", stack.xids_since_boot if is_known(stack) else stack, lambda x: not x, expected="none",
+        "gpu.xids",
+        "Xid errors since boot",
+        stack.xids_since_boot if is_known(stack) else stack,
+        lambda x: not x,
+        expected="none",
         found=", ".join(stack.xids_since_boot) or "none" if is_known(stack) and is_known(stack.xids_since_boot) else None,
         next="look each Xid up in NVIDIA's list and in the kernel log; after mending the cause, reboot (the count is by boot)",
-    )  # fmt: skip
+    )

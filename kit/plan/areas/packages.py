@@ -34,16 +34,36 @@ def _hold(name: str, spec: HostSpec, lock: Lock, facts: Facts) -> Step:
     locked = lock.packages.get(name)
     if not is_known(now):
         if name == spec.docker.package and now.unknown == "not installed":
-            return change(id, f"{name} is installed by this plan and then held", ROLE, expected="held", found=show(now), arguments={"hold": [name]})
+            return change(
+                id,
+                f"{name} is installed by this plan and then held",
+                ROLE,
+                expected="held",
+                found=show(now),
+                arguments={"hold": [name]},
+            )
         return refuse(
-            id, f"{name} is to be held but is not on the host ({now.unknown})", expected="installed, held", found=show(now),
+            id,
+            f"{name} is to be held but is not on the host ({now.unknown})",
+            expected="installed, held",
+            found=show(now),
             next="install it from the host's own apt source, or take it out of packages.hold",
-        )  # fmt: skip
+        )
     if locked is not None and now.version != locked:
         return refuse(
-            id, f"{name} is {now.version}, the lock says {locked}", expected=locked, found=now.version,
+            id,
+            f"{name} is {now.version}, the lock says {locked}",
+            expected=locked,
+            found=now.version,
             next="install the locked version (apt-mark unhold, apt install, hold), or move the lock after testing the new one",
-        )  # fmt: skip
+        )
     if now.held:
         return keep(id, f"{name} {now.version} is held", expected="held", found="held")
-    return change(id, f"{name} {now.version} is not held: an upgrade could move it under a running engine", ROLE, expected="held", found="not held", arguments={"hold": [name]})
+    return change(
+        id,
+        f"{name} {now.version} is not held: an upgrade could move it under a running engine",
+        ROLE,
+        expected="held",
+        found="not held",
+        arguments={"hold": [name]},
+    )
