@@ -142,7 +142,7 @@ def _next(error: Mapping[str, Any], key: str, value: Any, expected: str) -> str:
     if units.has_unit(value) and "number" in expected:
         number = units.convert(str(value), unit)
         return f"write `{key}: {number}`" if number else f"give the number alone{', in ' + unit if unit else ''}"
-    if error["type"] == "string_type" and isinstance(value, int | float):
+    if error["type"] == "string_type" and isinstance(value, int | float) and not expected.startswith("a network"):
         return f'write it in quotes: "{value}"'
     if error["type"] == "string_pattern_mismatch" and key in _PATTERNS:
         return _PATTERNS[key][1]

@@ -1,0 +1,223 @@
+"""The console script ``invoke``: stock invoke's options and tasks, with this product's exit codes and JSON envelope.
+
+What stock invoke gets wrong for us: usage errors exit 1, tracebacks reach the terminal, and nothing is JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import invoke.program
+from invoke.exceptions import Exit, ParseError
+
+from kit import paths
+from kit.cli import signals
+from kit.cli.stdout import Stdout
+
+if TYPE_CHECKING:
+    from kit.errors import Failure, KitError
+    from kit.outcome import Outcome
+
+
+def wants_json(argv: Sequence[str]) -> bool:
+    """Whether ``--format json`` was given. Looked up before parsing, as a usage error must be JSON too."""
+    words = list(argv[: argv.index("--")] if "--" in argv else argv)
+    formats = [word.partition("=")[2] for word in words if word.startswith("--format=")]
+    formats += [after for word, after in itertools.pairwise(words) if word == "--format"]
+    return "json" in formats
+
+
+class Program(invoke.program.Program):
+    """invoke's program; what a task returned is kept in ``outcome`` for :func:`main` to print."""
+
+    def __init__(self) -> None:
+        super().__init__(name="b300kit", binary="inv[oke]", binary_names=["invoke", "inv"])
+        self.outcome: Outcome | None = None
+        self.task_name = ""
+
+    def parse(self, argv: list[str]) -> None:
+        """Everything before a task runs. Raises ParseError or Exit as stock invoke does."""
+        self.create_config()
+        self.parse_core(argv)
+        self.parse_collection()
+        self.parse_tasks()
+        self.task_name = (self.tasks[0].name or "") if self.tasks else ""
+        self.parse_cleanup()
+        self.update_config()
+        if len(self.tasks) > 1:
+            # One command, one JSON document and one exit status.
+            raise ParseError(f"only one task a call: {', '.join(str(task.name) for task in self.tasks)}")
+
+    def print_version(self) -> None:
+        """Ours and invoke's."""
+        from importlib.metadata import version
+
+        sys.stdout.write(f"{self.name} {version('b300kit')} (invoke {version('invoke')})\n")
+
+    def parse_tasks(self) -> None:
+        """invoke casts option values without catching what the cast raises."""
+        try:
+            super().parse_tasks()
+        except ValueError as error:
+            raise ParseError(f"an option has a value of the wrong type: {error}") from error
+
+    def load_collection(self) -> None:
+        """Our ``tasks.py`` from any folder, so that cron need not change to ours."""
+        if self.args["search-root"].value is None and self.args.collection.value is None:
+            self.args["search-root"].value = str(paths.ROOT)
+        super().load_collection()
+
+    def execute(self) -> None:
+        """Run the one task and keep what it returns."""
+        self.config["kit_task"] = self.task_name
+        call = self.executor_class(self.collection, self.config, self.core)
+        for result in call.execute(*self.tasks).values():
+            self.outcome = cast("Outcome", result)  # invoke's types know only its own Result
+
+
+def main() -> int:
+    """Entry point of the console script. Returns the exit status."""
+    argv = list(sys.argv)
+    stdout = Stdout(json=wants_json(argv[1:]))
+    program = Program()
+
+    def last_words(stop: signals.Interrupted) -> None:
+        _print(stdout, _interrupted(program, argv, stop))
+
+    guard = signals.Guard(last_words)
+    guard.install()
+    try:
+        try:
+            outcome = _run(program, argv, stdout)
+        except KeyboardInterrupt as stop:
+            outcome = _interrupted(program, argv, stop)
+        if outcome is None:
+            sys.stdout.flush()
+            return 0
+        return _print(stdout, outcome)
+    except BrokenPipeError:
+        # The reader went away (`| head`): nothing to say, nobody to say it to.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + signal.SIGPIPE
+    except signals.Interrupted as late:
+        return late.exit_code
+    except OSError as error:
+        sys.stderr.write(f"error: standard output: {error.strerror or error}\n")
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 1
+
+
+def _run(program: Program, argv: list[str], stdout: Stdout) -> Outcome | None:
+    """The outcome to print; None when invoke printed by itself (``--list``, ``--help``, completion)."""
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(shown) if stdout.json else contextlib.nullcontext():
+            program.parse(argv)
+    except ParseError as error:
+        return _usage(program, argv, error)
+    except Exit as end:
+        if end.message:
+            return _usage(program, argv, ParseError(end.message))
+        if stdout.json:
+            return _outcome(program, argv, result={"help": shown.getvalue()})
+        return None
+    from kit.cli import progress
+    from kit.errors import KitError
+
+    progress.configure()
+    try:
+        with stdout.reserved():
+            program.execute()
+    except KitError as error:
+        return _raised(program, argv, error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (the last resort: a message, not a traceback)
+        return _fault(program, argv, error)
+    return program.outcome
+
+
+def _print(stdout: Stdout, outcome: Outcome) -> int:
+    from kit.cli import output
+
+    code = output.exit_code(outcome)
+    if not stdout.claim():
+        return code
+    if stdout.json:
+        try:
+            document = output.to_json(output.envelope(outcome))
+        except (ValueError, TypeError) as error:
+            fault = _fault_of(outcome.task, error)
+            document, code = output.to_json(output.envelope(fault)), output.exit_code(fault)
+        stdout.write(document)
+    elif outcome.text:
+        stdout.write(outcome.text.rstrip("\n") + "\n")
+    if not stdout.json:
+        with contextlib.suppress(OSError):
+            sys.stderr.write("".join(f"error: {line}\n" for line in output.failure_lines(outcome)))
+    return code
+
+
+def _name(program: Program, argv: Sequence[str]) -> str:
+    """The task, also when parsing failed before it was known."""
+    return program.task_name or next((word for word in argv[1:] if not word.startswith("-")), "")
+
+
+def _outcome(program: Program, argv: Sequence[str], **parts: Any) -> Outcome:
+    from kit.outcome import Outcome
+
+    return Outcome(_name(program, argv), **parts)
+
+
+def _failed(program: Program, argv: Sequence[str], failure: Failure, code: int) -> Outcome:
+    return _outcome(program, argv, failures=(failure,), exit_code=code)
+
+
+def _usage(program: Program, argv: Sequence[str], error: ParseError) -> Outcome:
+    from kit.errors import ExitCode, failure
+
+    said = str(error).rstrip("!")
+    word = said.split("'")[1] if said.startswith("No idea what") else ""
+    context = error.context
+    task = (context.name if context is not None else None) or program.task_name
+    known: list[str] = []
+    if word.startswith("-") and context is not None:
+        known = list(context.flags)
+    elif word and "collection" in vars(program):
+        known = list(program.collection.task_names)
+    close = difflib.get_close_matches(word, known, n=1)
+    step = f"did you mean {close[0]}?" if close else f"see `invoke --help {task}`" if task else "see `invoke --list`"
+    place = f"invoke {task}".rstrip()
+    expected = "a known option" if word.startswith("-") else "a known task" if word else "a valid command line"
+    return _failed(program, argv, failure("cli.usage", place, expected, repr(word) if word else said, step), ExitCode.USAGE)
+
+
+def _raised(program: Program, argv: Sequence[str], error: KitError) -> Outcome:
+    return _outcome(program, argv, failures=tuple(error.failures), exit_code=int(error.exit_code))
+
+
+def _interrupted(program: Program, argv: Sequence[str], stop: KeyboardInterrupt) -> Outcome:
+    from kit.errors import failure
+
+    by = stop if isinstance(stop, signals.Interrupted) else signals.Interrupted(2)
+    name = _name(program, argv)
+    step = "run it again: it goes on from what is there" if name else ""
+    return _failed(program, argv, failure("cli.interrupted", f"invoke {name}", "a finished run", str(by), step), by.exit_code)
+
+
+def _fault(program: Program, argv: Sequence[str], error: BaseException) -> Outcome:
+    return _fault_of(_name(program, argv), error)
+
+
+def _fault_of(task: str, error: BaseException) -> Outcome:
+    from kit.cli.crash import report
+
+    return report(task, error)

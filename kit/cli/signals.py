@@ -1,0 +1,110 @@
+"""A run that is interrupted ends cleanly: its children are stopped, what it knows is told, the status is 128+N."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+DETACHED = "B300KIT_DETACHED"
+"""A child started with this in its environment outlives us on purpose (a simulated host)."""
+
+TERM_GRACE_S = 5.0
+EXIT_GRACE_S = 30.0
+"""After this long a run that will not end by itself is ended."""
+
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal asked us to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+    @property
+    def exit_code(self) -> int:
+        """128+N."""
+        return 128 + self.number
+
+
+class Guard:
+    """Turns the first signal into :class:`Interrupted` in the main thread, and a second one into an immediate end."""
+
+    def __init__(self, last_words: Callable[[Interrupted], None]) -> None:
+        """``last_words`` prints the outcome when the run does not end by itself in time."""
+        self._last_words = last_words
+        self._first: Interrupted | None = None
+
+    def install(self) -> None:
+        """Take over SIGINT, SIGTERM and SIGHUP; one that was ignored at our start (nohup) stays ignored."""
+        for number in HANDLED:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._first is not None:
+            kill(descendants(os.getpid()), signal.SIGKILL)
+            os._exit(self._first.exit_code)
+        self._first = Interrupted(number)
+        threading.Thread(target=self._stop, args=(self._first,), daemon=True).start()
+        raise self._first
+
+    def _stop(self, interrupted: Interrupted) -> None:
+        # Only those that run now: what a cleanup starts from here on must be let finish.
+        children = descendants(os.getpid())
+        kill(children, signal.SIGTERM)
+        time.sleep(TERM_GRACE_S)
+        kill(children, signal.SIGKILL)
+        time.sleep(EXIT_GRACE_S - TERM_GRACE_S)
+        self._last_words(interrupted)
+        os._exit(interrupted.exit_code)
+
+
+def descendants(pid: int, proc: Path = Path("/proc")) -> dict[int, int]:
+    """Processes below ``pid``: pid -> start time (ticks since boot), without those detached on purpose and theirs."""
+    children: dict[int, list[tuple[int, int]]] = {}
+    for entry in proc.iterdir():
+        if entry.name.isdigit() and (found := _stat(entry)):
+            parent, started = found
+            children.setdefault(parent, []).append((int(entry.name), started))
+    out: dict[int, int] = {}
+    waiting = [pid]
+    while waiting:
+        for child, started in children.get(waiting.pop(), []):
+            if not _detached(proc / str(child)):
+                out[child] = started
+                waiting.append(child)
+    return out
+
+
+def kill(processes: dict[int, int], number: int) -> None:
+    """Signal those that are still the same process (a pid may have been given to another)."""
+    for pid, started in processes.items():
+        found = _stat(Path("/proc") / str(pid))
+        if found and found[1] == started:
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                continue
+
+
+def _stat(entry: Path) -> tuple[int, int] | None:
+    """(parent, start time), or None when it is gone."""
+    try:
+        fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        return int(fields[1]), int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _detached(entry: Path) -> bool:
+    try:
+        return f"{DETACHED}=".encode() in (entry / "environ").read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,179 @@
+"""The command line. Each task says what it takes and calls what does it; nothing is decided here.
+
+Imports stay inside the tasks: `invoke --list` must answer at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.collection import Collection
+
+from kit.cli.command import KitTask, command
+
+if TYPE_CHECKING:
+    from kit.outcome import Outcome
+    from kit.spec.target import Target
+
+_RUN = "A run's id, a part of it that only one run has, or latest."
+
+
+@command()
+def doctor() -> Outcome:
+    """Is this control machine ready, and what is missing?"""
+    from kit import doctor as machine
+
+    return machine.examine()
+
+
+@command(help={"host": "USER@ADDRESS[:PORT] of a live host.", "name": "Its name; the host's own otherwise."})
+def fleet_init(host: str, name: str = "", accept_host_key: str = "", identity_file: str = "", write: bool = False) -> Outcome:
+    """Propose a spec from a live host's facts; --write keeps it."""
+    from kit.spec import init
+
+    return init.propose_host(host, name, accept_host_key, identity_file, write)
+
+
+@command()
+def fleet_check() -> Outcome:
+    """Are all specs valid? Every failure, with file and line."""
+    from kit import paths
+    from kit.spec import commands
+
+    return commands.check(paths.fleet_dirs())
+
+
+@command(hosts=True, help={"check": "Only compare; exit 3 when something would move."})
+def fleet_lock(targets: list[Target], check: bool = False) -> Outcome:
+    """Take an accepted host's versions into lock.yml."""
+    from kit.spec import relock
+
+    return relock.lock_from(targets, check)
+
+
+@command(help={"check": "Only compare; exit 3 when one is stale."})
+def fleet_schema(check: bool = False) -> Outcome:
+    """Write the JSON Schemas that editors use."""
+    from kit.spec import commands
+
+    return commands.write_schemas(commands.schema_folder(), check)
+
+
+@command(hosts=True, help={"measure_cores": "Also measure each core's speed: loads the machine for a while."})
+def probe(targets: list[Target], measure_cores: bool = False) -> Outcome:
+    """Facts of hosts, read-only."""
+    from kit import flow
+
+    return flow.probe(targets, measure_cores)
+
+
+@command(hosts=True, help={"verbose": "Show also what stays as it is."})
+def plan(targets: list[Target], verbose: bool = False) -> Outcome:
+    """The dry run, as a diff; exit 3 when something would change."""
+    from kit import flow
+
+    return flow.plan(targets, verbose)
+
+
+@command(
+    hosts=True,
+    help={
+        "check": "Only plan.",
+        "reboot": "Reboot hosts where a step needs it.",
+        "verbose": "Show also what stays as it is.",
+    },
+)
+def provision(targets: list[Target], check: bool = False, reboot: bool = False, verbose: bool = False) -> Outcome:
+    """Make hosts what their specs say: plan, apply, verify."""
+    from kit import flow
+
+    return flow.provision(targets, check, reboot, verbose)
+
+
+@command(hosts=True, help={"textfile": "Write metrics here, for the node exporter's textfile collector."})
+def drift(targets: list[Target], textfile: str = "") -> Outcome:
+    """Like plan, for cron: has a host moved from its spec?"""
+    from kit import flow
+
+    return flow.drift(targets, Path(textfile) if textfile else None)
+
+
+@command(hosts=True, help={"junit": "Write the results here as JUnit XML."})
+def verify(targets: list[Target], junit: str = "") -> Outcome:
+    """Check hosts from inside and outside; changes nothing."""
+    from kit import flow
+
+    return flow.verify(targets, Path(junit) if junit else None)
+
+
+@command(
+    help={
+        "name": "What to call it; --host takes it at once.",
+        "profile": "Which hardware, healthy or faulty; see kit/sim/profiles.",
+        "runtime": "nspawn (seconds) or qemu (for cpusets, limits, huge pages, NUMA).",
+    }
+)
+def sim_up(name: str, profile: str = "b300-4", runtime: str = "nspawn") -> Outcome:
+    """Boot a simulated host."""
+    from kit.cli import simulated
+
+    return simulated.up(name, profile, runtime)
+
+
+@command(help={"name": "Which one.", "all": "All of them."})
+def sim_down(name: str = "", all: bool = False) -> Outcome:
+    """Take simulated hosts away, whole."""
+    from kit.cli import simulated
+
+    return simulated.down(name, all)
+
+
+@command()
+def sim_status() -> Outcome:
+    """Which simulated hosts are up?"""
+    from kit.cli import simulated
+
+    return simulated.status()
+
+
+@command(help={"limit": "How many, newest first; 0 for all."})
+def record_list(limit: int = 20) -> Outcome:
+    """Runs that left a record."""
+    from kit.cli import records
+
+    return records.listing(limit)
+
+
+@command(help={"run": _RUN})
+def record_show(run: str = "latest") -> Outcome:
+    """What a run did, and how long each stage took."""
+    from kit.cli import records
+
+    return records.show(run)
+
+
+@command(help={"run": _RUN})
+def record_report(run: str = "latest") -> Outcome:
+    """Write a run's HTML page."""
+    from kit.cli import records
+
+    return records.report(run)
+
+
+@command(help={"run": _RUN})
+def record_verify(run: str = "latest") -> Outcome:
+    """Is a record as it was written? Exit 5 if not."""
+    from kit.cli import records
+
+    return records.verify(run)
+
+
+def _group(**tasks: KitTask) -> Collection:
+    return Collection(**tasks)
+
+
+namespace = Collection(doctor, probe, plan, provision, drift, verify)
+namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
+namespace.add_collection(_group(up=sim_up, down=sim_down, status=sim_status), "sim")
+namespace.add_collection(_group(list=record_list, show=record_show, report=record_report, verify=record_verify), "record")
