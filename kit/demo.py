@@ -1,0 +1,128 @@
+"""``make demo``: the whole flow on simulated hosts, through the same commands an operator types.
+
+Each act runs a command, shows it, and checks its exit code; the first that ends otherwise ends the demo with what it printed.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kit import paths
+from kit.apply.ssh import Remote
+from kit.errors import ExitCode, KitError, failure
+from kit.outcome import Outcome
+from kit.sim import flow as sim
+from kit.spec.load import load_fleets
+from kit.spec.select import select
+
+HOSTS = ("demo-a", "demo-b")
+TOGETHER = ",".join(HOSTS)
+PROGRAM = Path(sys.executable).with_name("invoke")
+
+SABOTAGE = """
+set -eu
+echo powersave > /sys/devices/system/cpu/cpu5/cpufreq/scaling_governor
+apt-mark unhold docker.io >/dev/null
+nft delete table inet b300kit
+sed -i 's/"live-restore": true/"live-restore": false/' /etc/docker/daemon.json
+"""
+"""What a colleague in a hurry leaves behind: one slow core, an unheld package, an open engine port, containers that die with dockerd."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """One command of the demo and the exit code it must end with."""
+
+    title: str
+    words: tuple[str, ...]
+    expect: int
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - the demo is a narration on a terminal
+
+
+def _run(act: Act) -> float:
+    """Run one act with its output shown as it comes. Raises KitError(GATE_FAILED) when it ends otherwise than declared."""
+    _say(f"\n=== {act.title}\n$ invoke {shlex.join(act.words)}")
+    started = time.monotonic()
+    done = subprocess.run([str(PROGRAM), *act.words], cwd=paths.ROOT, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    seconds = time.monotonic() - started
+    _say(f"    exit {done.returncode}, {seconds:.1f} s")
+    if done.returncode != act.expect:
+        raise KitError(
+            failure("demo.exit", f"invoke {shlex.join(act.words)}", f"exit {act.expect}", f"exit {done.returncode}", "read its output above"),
+            ExitCode.GATE_FAILED,
+        )
+    return seconds
+
+
+def _result(words: Sequence[str], expect: int) -> dict[str, Any]:
+    """One command's JSON document."""
+    done = subprocess.run(
+        [str(PROGRAM), *words, "--format", "json"], cwd=paths.ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    if done.returncode != expect:
+        raise KitError(
+            failure("demo.exit", f"invoke {shlex.join(words)}", f"exit {expect}", f"exit {done.returncode}", done.stderr.decode()[-2000:]),
+            ExitCode.GATE_FAILED,
+        )
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def _sabotage(name: str) -> None:
+    """Break the host by hand, as a person with a root shell would."""
+    (target,) = select(load_fleets(paths.fleet_dirs()), name)
+    remote = Remote(target.spec.connection, name)
+    _say(f"\n=== Someone breaks {name} by hand\n# ssh {name}{SABOTAGE.rstrip()}")
+    done = remote.run(remote.privileged(["sh", "-s"]), SABOTAGE.encode(), 60.0)
+    if done.status:
+        raise KitError(failure("demo.sabotage", name, "exit 0", f"{done.status}: {done.stderr}", ""), ExitCode.INTERNAL)
+
+
+def run(keep: bool = False) -> Outcome:
+    """The demo. ``keep`` leaves the simulated hosts running for a look around; otherwise nothing is left."""
+    started = time.monotonic()
+    times: dict[str, float] = {}
+
+    def act(title: str, *words: str, expect: int = ExitCode.OK) -> None:
+        times[title] = _run(Act(title, words, expect))
+
+    cold = not (paths.cache_dir() / "sim").is_dir()
+    try:
+        for name in HOSTS:
+            act(f"Boot the simulated B300 host {name}", "sim.up", "--name", name, "--profile", "b300-4")
+        act(f"The dry run of {HOSTS[0]}, as a diff", "plan", "--host", HOSTS[0], expect=ExitCode.CHANGE_PENDING)
+        act("Provision both", "provision", "--host", TOGETHER)
+        act("Provision again: nothing to do", "provision", "--host", TOGETHER)
+        _sabotage(HOSTS[0])
+        act("See the drift", "drift", "--host", TOGETHER, expect=ExitCode.MIXED)
+        act("Repair it", "provision", "--host", TOGETHER)
+        act("Verify, from inside and from outside", "verify", "--host", HOSTS[0])
+        latest = _result(["record.list"], ExitCode.OK)["result"]
+    finally:
+        if not keep:
+            _quietly(lambda: [sim.down(name) for name in HOSTS])
+    seconds = time.monotonic() - started
+    rows = "\n".join(f"  {value:6.1f} s  {title}" for title, value in times.items())
+    start = "cold: root file system built" if cold else "warm: from the cache"
+    hint = "hosts left running: invoke sim.status; invoke sim.down" if keep else "simulated hosts removed"
+    body = f"{rows}\n  {seconds:6.1f} s  in all ({start})\n{hint}\n"
+    return Outcome("demo", result={"seconds": seconds, "cold": cold, "acts": times, "records": latest}, text=body)
+
+
+def _quietly(tidy: Callable[[], object]) -> None:
+    """Tidying must not hide why the demo ended."""
+    try:
+        tidy()
+    except KitError as error:
+        _say(str(error))
