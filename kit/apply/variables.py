@@ -1,0 +1,49 @@
+"""Plan to role variables: pure, and all that a plain ``ansible-playbook ... -e @apply.json`` needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kit.plan.model import Action, Plan, Step
+
+ROLES = ("node", "memory", "cpu", "gpu", "driver", "container_engine", "firewall", "packages", "reboot")
+"""In the order in which they run."""
+
+
+def role_variables(plan: Plan, reboot: bool = False) -> dict[str, Any]:
+    """What the playbook is given. A plan with a refusal gives no role at all.
+
+    ``b300kit_plan``: host, boot id, digest, ids of the steps. ``b300kit_roles``: the roles to run, in order. For each
+    role, ``<role>_files`` and the joined lists of its steps' arguments as ``<role>_<argument>``.
+    """
+    wanted = (Action.CHANGE, Action.REBOOT) if reboot else (Action.CHANGE,)
+    steps = [] if plan.refused else [s for s in plan.steps if s.action in wanted and s.role]
+    variables: dict[str, Any] = {
+        "b300kit_plan": {"host": plan.host, "boot_id": plan.boot_id, "digest": plan.digest(), "steps": [s.id for s in steps]},
+        "b300kit_roles": [role for role in ROLES if any(s.role == role for s in steps)],
+    }
+    for role in variables["b300kit_roles"]:
+        mine = [s for s in steps if s.role == role]
+        variables |= {f"{role}_{name}": value for name, value in _joined(mine).items()}
+    return variables
+
+
+def _joined(steps: list[Step]) -> dict[str, Any]:
+    """Files and arguments of one role's steps; a value that two steps ask for comes once."""
+    joined: dict[str, list[Any]] = {}
+    files = [s.file for s in steps if s.file is not None]
+    if files:
+        joined["files"] = [f.model_dump(include={"path", "content", "mode", "owner", "group"}) for f in files]
+    if any(s.file is not None and s.disruptive for s in steps):
+        # Only files of the service manager are marked so: it must read them again.
+        joined["daemon_reload"] = [True]
+    for step in steps:
+        _merge(joined, step.arguments)
+    return joined
+
+
+def _merge(joined: dict[str, list[Any]], arguments: Mapping[str, Any]) -> None:
+    for name, values in arguments.items():
+        known = joined.setdefault(name, [])
+        known += [value for value in values if value not in known]

@@ -1,0 +1,260 @@
+"""Docker: installed, configured, running with that configuration, and able to hand GPUs to containers by CDI."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from kit.facts.model import Facts, HostFile
+from kit.facts.unknown import Unknown, is_known, show
+from kit.plan import render
+from kit.plan.model import Action, ManagedFile, Step
+from kit.plan.steps import change, file_step, keep, pending, refuse, unit_step
+from kit.plan.where import (
+    CDI_SPECS,
+    CDI_UNIT,
+    DAEMON_JSON,
+    DOCKER_DROP_IN,
+    DOCKER_LOADED,
+    DOCKER_UNIT,
+    NVIDIA_CTK,
+    unit_file,
+)
+from kit.spec.model import HostSpec, Lock
+
+ROLE = "container_engine"
+RELOADABLE = frozenset({"live-restore", "features"})
+"""Of the keys this kit sets, those that dockerd takes over on a reload; the others need a restart."""
+
+
+def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
+    """Package, files, service, the daemon as it runs, CDI."""
+    package = _package(spec, facts)
+    fresh = package.action is Action.CHANGE
+    daemon_file = _daemon_file(spec, facts)
+    drop_in = _drop_in(spec, facts)
+    service = _service(facts, fresh, drop_in)
+    return [
+        package,
+        daemon_file,
+        drop_in,
+        service,
+        _daemon(spec, facts, fresh, service.action is Action.CHANGE),
+        *_cdi(spec, facts),
+    ]
+
+
+def _package(spec: HostSpec, facts: Facts) -> Step:
+    name = spec.docker.package
+    now = facts.packages.get(name, Unknown(unknown="not read"))
+    if is_known(now):
+        return keep("docker.package", f"{name} is installed", expected="installed", found=now.version)
+    if now.unknown != "not installed":
+        return refuse(
+            "docker.package", f"{name} could not be read", expected="installed", found=now, next="look at `dpkg -s` on the host"
+        )
+    return change(
+        "docker.package",
+        f"{name} is not installed; it comes from the host's own apt source",
+        ROLE,
+        expected="installed",
+        found="absent",
+        disruptive=True,
+        arguments={"install": [name]},
+    )
+
+
+def wanted_settings(spec: HostSpec) -> dict[str, Any]:
+    """The keys of daemon.json that this kit sets."""
+    want = spec.docker
+    settings: dict[str, Any] = {
+        "live-restore": want.live_restore,
+        "data-root": want.data_root,
+        "log-driver": "json-file",
+        "log-opts": {"max-size": f"{want.log_max_size_mib}m", "max-file": str(want.log_max_files)},
+    }
+    if want.cdi:
+        settings["features"] = {"cdi": True}
+    return settings
+
+
+def merged(current: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """An operator's other keys stay, one level deep too (``features``); ``log-opts`` belongs to this kit as a whole."""
+    result = {**current, **wanted}
+    if isinstance(current.get("features"), dict) and "features" in wanted:
+        result["features"] = {**current["features"], **wanted["features"]}
+    return result
+
+
+def _settings(file: HostFile | None) -> dict[str, Any] | Unknown:
+    """The JSON object in a file; Unknown when it is not there, not readable, or not an object."""
+    if file is None:
+        return Unknown(unknown="not read")
+    if not file.exists:
+        return Unknown(unknown="absent")
+    if not is_known(file.content):
+        return file.content
+    try:
+        value = json.loads(file.content or "{}")
+    except ValueError as error:
+        return Unknown(unknown=f"not JSON: {error}")
+    return value if isinstance(value, dict) else Unknown(unknown="not a JSON object")
+
+
+def _daemon_file(spec: HostSpec, facts: Facts) -> Step:
+    file = facts.files.get(DAEMON_JSON)
+    current = _settings(file)
+    if not is_known(current) and current.unknown != "absent":
+        return refuse(
+            "docker.daemon_file",
+            f"{DAEMON_JSON}: {current.unknown}",
+            expected="a JSON object",
+            found=current,
+            next="mend the file by hand: what is in it is merged, not overwritten",
+        )
+    base = current if is_known(current) else {}
+    settings = merged(base, wanted_settings(spec))
+    if settings == base and file is not None and is_known(file.content):
+        # Same meaning, other layout: an operator's own formatting is left alone.
+        wanted = ManagedFile(path=DAEMON_JSON, content=file.content)
+    else:
+        wanted = render.settings(DAEMON_JSON, settings)
+    return file_step("docker.daemon_file", wanted, facts, ROLE, why="settings of the docker daemon, merged with what was there")
+
+
+def _drop_in(spec: HostSpec, facts: Facts) -> Step:
+    want = spec.memory
+    memlock = "infinity" if want.memlock_kib == "unlimited" else str(want.memlock_kib * 1024)
+    file = render.file(
+        DOCKER_DROP_IN, "docker.service.d.j2", memlock=memlock, nofile=want.nofile, daemon_json=DAEMON_JSON, loaded=DOCKER_LOADED
+    )
+    why = "limits of the daemon, and a copy of the settings it started with"
+    return file_step("docker.drop_in", file, facts, ROLE, why=why, disruptive=True)
+
+
+def _service(facts: Facts, fresh: bool, drop_in: Step) -> Step:
+    id, now = "docker.service", facts.services.get(DOCKER_UNIT)
+    arguments = {"units_restart": [DOCKER_UNIT]}
+    expected = "active, enabled, with the drop-in"
+    if now is None:
+        return refuse(id, f"{DOCKER_UNIT} was not read", expected=expected, next="run the probe of this version of the kit")
+    found = f"{show(now.active)}, {show(now.enabled)}"
+    if fresh or drop_in.action is Action.CHANGE:
+        why = "it is installed by this plan" if fresh else "its drop-in changes"
+        return change(
+            id, f"{DOCKER_UNIT} starts again: {why}", ROLE, expected=expected, found=found, disruptive=True, arguments=arguments
+        )
+    stale = is_known(now.needs_daemon_reload) and now.needs_daemon_reload
+    up = is_known(now.active) and now.active == "active" and is_known(now.enabled) and now.enabled == "enabled"
+    if up and not stale:
+        return keep(id, f"{DOCKER_UNIT} is active and enabled", expected=expected, found=found)
+    why = "its drop-in was written but not taken over" if stale else f"it is {found}"
+    return change(
+        id, f"{DOCKER_UNIT} starts again: {why}", ROLE, expected=expected, found=found, disruptive=True, arguments=arguments
+    )
+
+
+def _daemon(spec: HostSpec, facts: Facts, fresh: bool, restarts: bool) -> Step:
+    """The daemon as it runs: `docker info`, and for what that does not tell, the copy made when it started."""
+    id = "docker.daemon"
+    want, now = wanted_settings(spec), facts.docker
+    expected = f"live-restore {want['live-restore']}, json-file {want['log-opts']}, data-root {want['data-root']}"
+    if fresh or restarts:
+        return change(
+            id,
+            "the daemon reads its settings when it starts again",
+            ROLE,
+            expected=expected,
+            found="before the start",
+            disruptive=True,
+        )
+    started = _settings(facts.files.get(DOCKER_LOADED))
+    live, driver, root = now.live_restore, now.log_driver, now.data_root
+    if not is_known(live) or not is_known(driver) or not is_known(root):
+        why = show(next(f for f in (live, driver, root) if not is_known(f)))
+        return refuse(
+            id, f"the docker daemon's settings are {why}", expected=expected, found=why, next="`docker info` on the host, as root"
+        )
+    found = f"live-restore {live}, {driver} {started.get('log-opts') if is_known(started) else show(started)}, data-root {root}"
+    needs_restart = (
+        driver != want["log-driver"]
+        or root != want["data-root"]
+        or not is_known(started)
+        or any(started.get(key) != value for key, value in want.items() if key not in RELOADABLE)
+    )
+    if needs_restart:
+        return change(
+            id,
+            f"the daemon runs with other settings ({found})",
+            ROLE,
+            expected=expected,
+            found=found,
+            disruptive=True,
+            arguments={"units_restart": [DOCKER_UNIT]},
+        )
+    if live != want["live-restore"] or not _features_loaded(spec, facts, started):
+        return change(
+            id,
+            f"the daemon has not taken over its file yet ({found}); a reload is enough",
+            ROLE,
+            expected=expected,
+            found=found,
+            arguments={"units_reload": [DOCKER_UNIT]},
+        )
+    return keep(id, "the daemon runs with the declared settings", expected=expected, found=found)
+
+
+def _features_loaded(spec: HostSpec, facts: Facts, started: dict[str, Any]) -> bool:
+    """CDI on in what the daemon started with, or shown by a daemon that lists CDI devices (docker 28.2 and later)."""
+    if not spec.docker.cdi:
+        return True
+    listed = facts.docker.cdi_devices
+    features = started.get("features")
+    return (is_known(listed) and bool(listed)) or (isinstance(features, dict) and features.get("cdi") is True)
+
+
+def _cdi(spec: HostSpec, facts: Facts) -> list[Step]:
+    ids = ("docker.cdi_unit_file", "docker.cdi_unit", "docker.cdi")
+    if not spec.docker.cdi:
+        return [keep(id, "CDI is declared off", found="not judged") for id in ids]
+    present = [p for p in CDI_SPECS if (f := facts.files.get(p)) is not None and f.exists]
+    tool = facts.files.get(NVIDIA_CTK)
+    ours = facts.files.get(unit_file(CDI_UNIT))
+    if present and not (ours is not None and ours.exists):
+        found = ", ".join(present)
+        return [
+            keep(id, f"the GPUs are described for CDI already, not by this kit ({found})", expected="described", found=found)
+            for id in ids
+        ]
+    if tool is None or not tool.exists:
+        return [
+            refuse(
+                id,
+                "docker.cdi is declared, but there is no nvidia-ctk to describe the GPUs with",
+                expected=NVIDIA_CTK,
+                found="absent",
+                next="install nvidia-container-toolkit from the host's own apt source, or declare docker.cdi false",
+            )
+            for id in ids
+        ]
+    content = render.text("cdi.service.j2", nvidia_ctk=NVIDIA_CTK, output=CDI_SPECS[0])
+    file = file_step(
+        ids[0],
+        ManagedFile(path=unit_file(CDI_UNIT), content=content),
+        facts,
+        ROLE,
+        why="describes the GPUs at each boot",
+        disruptive=True,
+    )
+    unit = unit_step(ids[1], CDI_UNIT, facts, ROLE, [file], why="describes the GPUs at each boot")
+    if present and not pending([file, unit]):
+        return [file, unit, keep(ids[2], "the GPUs are described for CDI", expected="described", found=", ".join(present))]
+    spec_step = change(
+        ids[2],
+        "the GPUs are not described for CDI yet" if not present else "the description is made again",
+        ROLE,
+        expected="described",
+        found=", ".join(present) or "absent",
+        arguments={"units_restart": [CDI_UNIT]},
+    )
+    return [file, unit, spec_step]
