@@ -23,8 +23,9 @@ _RUN = "A run's id, a part of it that only one run has, or latest."
 def doctor() -> Outcome:
     """Is this control machine ready, and what is missing?"""
     from kit import doctor as machine
+    from kit.cli import simulated
 
-    return machine.examine()
+    return machine.examine(simulated.requirements())
 
 
 @command(help={"host": "USER@ADDRESS[:PORT] of a live host.", "name": "Its name; the host's own otherwise."})

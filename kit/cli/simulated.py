@@ -6,19 +6,26 @@ import logging
 from typing import get_args
 
 from kit.cli.command import usage
+from kit.errors import Failure
 from kit.outcome import Outcome
 from kit.sim import flow
 from kit.sim.model import Runtime, SimHost
+from kit.sim.requirements import missing
 
 log = logging.getLogger("kit.sim")
+_RUNTIMES: tuple[Runtime, ...] = get_args(Runtime)
+
+
+def requirements() -> dict[str, list[Failure]]:
+    """What each runtime misses on this machine."""
+    return {runtime: missing(runtime) for runtime in _RUNTIMES}
 
 
 def up(name: str, profile: str, runtime: str) -> Outcome:
     """Boot one and say how to reach it."""
-    kinds: tuple[Runtime, ...] = get_args(Runtime)
-    kind = next((known for known in kinds if known == runtime), None)
+    kind = next((known for known in _RUNTIMES if known == runtime), None)
     if kind is None:
-        raise usage("cli.bad_value", "invoke sim.up --runtime", " or ".join(kinds), repr(runtime), "use one of these")
+        raise usage("cli.bad_value", "invoke sim.up --runtime", " or ".join(_RUNTIMES), repr(runtime), "use one of these")
     host = flow.up(name, profile, runtime=kind, progress=log.info)
     done = f"booted in {host.seconds:.1f} s" if host.created else "was up already"
     return Outcome("sim.up", result={"host": host}, text=f"{_line(host)}\n{name} {done}; use it with --host {name}")

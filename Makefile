@@ -1,0 +1,84 @@
+# Two commands do everything: `make demo` and `make test`. Both call `make setup`, which is instant the second time.
+# Works on Debian 12 and later and Ubuntu 24.04 and later. Fetches Debian or Ubuntu packages and PyPI, nothing else.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+export PATH := $(CURDIR)/.venv/bin:$(PATH):/usr/sbin:/sbin
+
+# The newest Python of the system that is new enough; `make PYTHON=/usr/bin/python3.12` to choose.
+PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+# A command or file, and the package that has it. Only what is missing is installed.
+NEEDS := \
+	gcc=gcc /usr/include/stdio.h=libc6-dev \
+	systemd-nspawn=systemd-container mmdebstrap=mmdebstrap /usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring \
+	ssh=openssh-client ssh-keyscan=openssh-client \
+	ip=iproute2 nft=nftables dpkg-deb=dpkg mount=mount flock=util-linux setpriv=util-linux
+
+READY := .venv/.ready
+# A virtual environment holds absolute paths: a checkout that was moved or copied gets a new one.
+ifneq ($(file <$(READY)),$(CURDIR))
+.PHONY: $(READY)
+endif
+
+.PHONY: help setup packages demo test lint bench-provision clean clean-cache
+
+help: ## What there is
+	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(READY) ## System packages that are missing, and .venv with .venv/bin/invoke
+
+packages:
+	@missing=""; \
+	for need in $(NEEDS); do \
+		probe=$${need%%=*}; package=$${need#*=}; \
+		case "$$probe" in /*) test -e "$$probe" ;; *) command -v "$$probe" >/dev/null ;; esac || missing="$$missing $$package"; \
+	done; \
+	test -n "$(PYTHON)" || missing="$$missing python3 python3-venv"; \
+	if test -n "$(PYTHON)"; then "$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"; fi; \
+	test -n "$$missing" || exit 0; \
+	command -v apt-get >/dev/null || { echo "missing:$$missing; and there is no apt-get: use Debian or Ubuntu" >&2; exit 2; }; \
+	root=""; \
+	if test "$$(id -u)" -ne 0; then \
+		command -v sudo >/dev/null || { echo "missing:$$missing; run as root, or install sudo" >&2; exit 2; }; \
+		root="sudo"; \
+	fi; \
+	echo "installing:$$missing"; \
+	$$root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update </dev/null; \
+	$$root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends $$missing </dev/null
+
+$(READY): requirements.lock pyproject.toml | packages
+	@python="$(PYTHON)"; python="$${python:-/usr/bin/python3}"; \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed, found $$("$$python" -V)" >&2; exit 2; }; \
+	if test -e .venv && ! { test "$$(cat $(READY) 2>/dev/null || echo "$(CURDIR)")" = "$(CURDIR)" && .venv/bin/python -m pip --version >/dev/null 2>&1; }; then rm -rf .venv; fi; \
+	test -e .venv || "$$python" -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --force-reinstall -e .
+	@printf '%s' "$(CURDIR)" > $(READY)
+
+demo: setup ## The whole flow on two simulated hosts; DEMO="--keep" passes options
+	@.venv/bin/invoke demo $(DEMO)
+
+test: setup ## Unit tests, then tests on simulated hosts; ARGS="-k name" passes options
+	.venv/bin/python -m pytest $(wildcard tests/unit tests/sim tests/fault) -m "not qemu and not gpu" $(ARGS)
+
+lint: setup ## ruff, mypy, ansible-lint, specs, schemas
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	$(if $(wildcard playbooks roles),.venv/bin/ansible-lint --offline --profile production)
+	B300KIT_FLEET=$(CURDIR)/fleet .venv/bin/invoke fleet.check
+	.venv/bin/invoke fleet.schema --check
+
+bench-provision: setup ## No-op and first provision, timed beside plain ansible-playbook
+	@.venv/bin/python tests/bench/provision.py $(ARGS)
+
+clean: ## Remove .venv and what tools left; keeps .cache and runs
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .ansible .hypothesis
+	find . -path ./.cache -prune -o -path ./runs -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+clean-cache: ## Take all simulated hosts down and remove .cache
+	@if test -x .venv/bin/invoke; then .venv/bin/invoke sim.down --all; fi
+	@if test "$$(id -u)" -eq 0; then rm -rf --one-file-system .cache; else sudo rm -rf --one-file-system .cache; fi
