@@ -9,6 +9,7 @@ from kit.plan.model import Action, Plan, Step
 
 ROLES = ("node", "memory", "cpu", "gpu", "driver", "container_engine", "firewall", "packages", "reboot")
 """In the order in which they run."""
+FILE_KEYS = {"path", "content", "mode", "owner", "group", "check_with"}
 
 
 def role_variables(plan: Plan, reboot: bool = False) -> dict[str, Any]:
@@ -31,19 +32,23 @@ def role_variables(plan: Plan, reboot: bool = False) -> dict[str, Any]:
 
 def _joined(steps: list[Step]) -> dict[str, Any]:
     """Files and arguments of one role's steps; a value that two steps ask for comes once."""
-    joined: dict[str, list[Any]] = {}
+    joined: dict[str, Any] = {}
     files = [s.file for s in steps if s.file is not None]
     if files:
-        joined["files"] = [f.model_dump(include={"path", "content", "mode", "owner", "group"}) for f in files]
+        joined["files"] = [f.model_dump(include=FILE_KEYS, exclude_none=True) for f in files]
     if any(s.file is not None and s.disruptive for s in steps):
         # Only files of the service manager are marked so: it must read them again.
-        joined["daemon_reload"] = [True]
+        joined["daemon_reload"] = True
     for step in steps:
         _merge(joined, step.arguments)
     return joined
 
 
-def _merge(joined: dict[str, list[Any]], arguments: Mapping[str, Any]) -> None:
-    for name, values in arguments.items():
-        known = joined.setdefault(name, [])
-        known += [value for value in values if value not in known]
+def _merge(joined: dict[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Lists are joined; a flag that one step sets is set."""
+    for name, value in arguments.items():
+        if isinstance(value, bool):
+            joined[name] = joined.get(name, False) or value
+        else:
+            known = joined.setdefault(name, [])
+            known += [item for item in value if item not in known]

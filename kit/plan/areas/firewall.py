@@ -24,7 +24,7 @@ SSH_PORT = 22
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     """Tool, SSH kept out of it, files, unit, and the rules as the kernel has them."""
     package = _package(facts)
-    rules = ManagedFile(path=FIREWALL_RULES, content=rules_text(spec))
+    rules = ManagedFile(path=FIREWALL_RULES, content=rules_text(spec), check_with="/usr/sbin/nft --check --file %s")
     files = [
         file_step(
             "firewall.rules_file",

@@ -70,7 +70,7 @@ def _limits(spec: HostSpec, facts: Facts, files: list[Step]) -> Step:
         else "a live process has lower limits"
     )
     return change(
-        "memory.limits", reason, ROLE, expected=expected, found=found, disruptive=True, arguments={"daemon_reload": [True]}
+        "memory.limits", reason, ROLE, expected=expected, found=found, disruptive=True, arguments={"daemon_reload": True}
     )
 
 
@@ -176,7 +176,7 @@ def _swap(spec: HostSpec, facts: Facts) -> list[Step]:
     else:
         found = f"{now / KIB_PER_GIB:.2f} GiB on"
         in_use = change(
-            "memory.swap", f"{found}", ROLE, expected="off", found=found, disruptive=True, arguments={"swap_off": [True]}
+            "memory.swap", f"{found}", ROLE, expected="off", found=found, disruptive=True, arguments={"swap_off": True}
         )
     return [in_use, _swap_at_boot(facts)]
 
