@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from kit.apply.result import ApplyEvent, ApplyResult
 from kit.errors import Failure
 from kit.facts.model import Facts
 from kit.plan.model import Plan
@@ -121,8 +122,8 @@ class HostRecord:
     decision: Any = None
     assignment: Any = None
     apply: Mapping[str, Any] | None = None
-    recap: Mapping[str, Any] | None = None
-    events: tuple[Mapping[str, Any], ...] = ()
+    recap: ApplyResult | None = None
+    events: tuple[ApplyEvent, ...] = ()
     stages: tuple[Stage, ...] = ()
     end: HostEnd | None = None
     problems: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from kit.apply.result import ApplyEvent, ApplyResult
 from kit.errors import ExitCode, KitError, failure
 from kit.facts.model import Facts
 from kit.plan.model import Plan
@@ -182,8 +183,8 @@ def _host(folder: Path, run: RunDocument | None) -> HostRecord:
         verify_facts=_read(latest("verify-facts", ".json"), _json, Facts, problems),
         verify_plan=_read(latest("verify-plan", ".json"), _json, Plan, problems),
         apply=mapping("apply"),
-        recap=mapping("recap"),
-        events=tuple(e for e in _lines(folder / EVENTS, problems) if isinstance(e, Mapping)),
+        recap=_read(latest("recap", ".json"), _json, ApplyResult, problems),
+        events=_typed(folder / EVENTS, ApplyEvent, problems),
         stages=_stages(folder / STAGES, problems),
         end=run.hosts.get(folder.name) if run else None,
         problems=tuple(problems),
@@ -237,14 +238,19 @@ def _lines(path: Path, problems: list[str]) -> list[Any]:
     return documents
 
 
-def _stages(path: Path, problems: list[str]) -> tuple[Stage, ...]:
-    stages: list[Stage] = []
+def _typed(path: Path, model: type[M], problems: list[str]) -> tuple[M, ...]:
+    read: list[M] = []
     for document in _lines(path, problems):
         try:
-            line = StageLine.model_validate(document)
+            read.append(model.model_validate(document))
         except ValidationError as error:
-            problems.append(f"{path.name}: a line is no stage: {error.error_count()} errors")
-            continue
+            problems.append(f"{path.name}: a line is not what this version reads: {error.error_count()} errors")
+    return tuple(read)
+
+
+def _stages(path: Path, problems: list[str]) -> tuple[Stage, ...]:
+    stages: list[Stage] = []
+    for line in _typed(path, StageLine, problems):
         if line.event == "begin":
             stages.append(Stage(line.stage, line.offset_s, None, "unfinished"))
             continue

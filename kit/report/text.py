@@ -42,6 +42,8 @@ STYLES: Mapping[Action, str] = {
     Action.REBOOT: "bold magenta",
 }
 _DIFF_STYLES = {"head": "bold", "hunk": "cyan", "add": "green", "drop": "red", "same": "", "note": "italic"}
+STACKED_BELOW = 72
+"""Columns below which a table would be all line breaks."""
 DIFF_LINES = 40
 """Lines of one file's diff shown unless everything is asked for."""
 
@@ -74,23 +76,10 @@ def plan_text(plan: Plan, verbose: bool = False, where: Look | None = None) -> s
 def host_table(hosts: Mapping[str, HostOutcome], where: Look | None = None) -> str:
     """One line a host: outcome, changes, seconds, note; those that did not end well first."""
     where = where or look()
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
-    table.add_column("host", no_wrap=True)
-    table.add_column("outcome", no_wrap=True)
-    table.add_column("changes", justify="right")
-    table.add_column("seconds", justify="right")
-    table.add_column("note", overflow="fold", ratio=1)
-    for name, end in sorted(hosts.items(), key=lambda item: (item[1].exit_code == 0, item[0])):
-        style = "green" if end.exit_code == 0 else "yellow" if end.exit_code == 3 else "bold red"
-        table.add_row(
-            Text(one_line(name)),
-            Text(words.outcome(end.exit_code), style=style),
-            Text(_changes(end)),
-            Text(_seconds(end)),
-            Text(_note(end, verbose=where.width >= 100)),
-        )
     good = sum(end.exit_code == 0 for end in hosts.values())
-    return to_text(Group(table, Text(), Text(f"{good} of {len(hosts)} hosts ended well")), where)
+    ordered = sorted(hosts.items(), key=lambda item: (item[1].exit_code == 0, item[0]))
+    body = _host_list(ordered) if where.width < STACKED_BELOW else _host_grid(ordered, where)
+    return to_text(Group(body, Text(), Text(f"{good} of {len(hosts)} hosts ended well")), where)
 
 
 def facts_summary(name: str, facts: Facts, spec: HostSpec | None = None, verbose: bool = False, where: Look | None = None) -> str:
@@ -151,6 +140,42 @@ def task_line(host: str, outcome: str, name: str, seconds: float | None = None, 
     room = max(8, where.width - len(host) - len(took) - 16)
     line = Text.assemble(one_line(host), "  ", (f"{outcome:<11}", style), " ", clip(one_line(name), room), (took, "dim"))
     return to_text(line, Look(max(where.width, 200), where.colour))
+
+
+def _style(exit_code: int) -> str:
+    return "green" if exit_code == 0 else "yellow" if exit_code == 3 else "bold red"
+
+
+def _host_grid(hosts: Sequence[tuple[str, HostOutcome]], where: Look) -> RenderableType:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table.add_column("host", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    table.add_column("changes", justify="right", no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("note", ratio=1)
+    for name, end in hosts:
+        table.add_row(
+            Text(one_line(name)),
+            Text(words.outcome(end.exit_code), style=_style(end.exit_code)),
+            Text(_changes(end)),
+            Text(_seconds(end)),
+            Text(_note(end, verbose=where.width >= 100)),
+        )
+    return table
+
+
+def _host_list(hosts: Sequence[tuple[str, HostOutcome]]) -> RenderableType:
+    parts: list[RenderableType] = []
+    for name, end in hosts:
+        parts.append(
+            Text.assemble(
+                (one_line(name), "bold"), "  ", (words.outcome(end.exit_code), _style(end.exit_code)),
+                f"  {_changes(end)} changes, {_seconds(end)} s",
+            )
+        )  # fmt: skip
+        if note := _note(end, verbose=False):
+            parts.append(Padding(Text(note), (0, 0, 0, 4)))
+    return Group(*parts)
 
 
 def _step(step: Step, verbose: bool, where: Look) -> Iterable[RenderableType]:

@@ -18,7 +18,7 @@ from kit.record.store import Run
 def finished(tmp_path: Path) -> Path:
     run = Run.create("plan", ["plan"], tmp_path)
     with run.host("alpha").stage("facts"):
-        run.host("alpha").put("recap", {"a": 1})
+        run.host("alpha").put("apply", {"a": 1})
     run.finish(0, [], {"alpha": 0})
     return run.path
 
@@ -45,7 +45,7 @@ def test_a_bad_document_of_a_host_is_a_stated_problem(finished: Path) -> None:
     (finished / "hosts/alpha/spec.yml").write_text("a: [")
     host = read.show(finished).hosts["alpha"]
     assert host.facts is host.plan is host.spec is None
-    assert host.recap == {"a": 1}
+    assert host.apply == {"a": 1}
     assert [p.split()[0] for p in host.problems] == ["spec.yml", "facts.json", "plan.json"]
 
 
@@ -65,12 +65,12 @@ def _append(path: Path) -> None:
 )
 def test_damage_to_a_finished_run_is_named(finished: Path, damage: Callable[[Path], object], kind: str) -> None:
     assert read.verify(finished).ok
-    damage(finished / "hosts/alpha/recap.json")
+    damage(finished / "hosts/alpha/apply.json")
     verification = read.verify(finished)
     assert not verification.ok
     (finding,) = verification.findings
     assert finding.kind == kind
-    assert finding.path == f"hosts/alpha/{'new' if kind == 'extra' else 'recap'}.json"
+    assert finding.path == f"hosts/alpha/{'new' if kind == 'extra' else 'apply'}.json"
 
 
 def test_an_edit_of_an_unfinished_run_is_not_taken_for_growth(tmp_path: Path) -> None:

@@ -64,10 +64,10 @@ def test_a_second_run_changes_nothing_of_the_first(tmp_path: Path) -> None:
 
 def test_a_document_put_twice_is_kept_twice_and_the_last_one_counts(tmp_path: Path) -> None:
     host = Run.create("plan", [], tmp_path).host("alpha")
-    paths = [host.put("recap", {"n": n}) for n in range(11)]
-    assert [p.name for p in paths[:3]] == ["recap.json", "recap-2.json", "recap-3.json"]
+    paths = [host.put("apply", {"n": n}) for n in range(11)]
+    assert [p.name for p in paths[:3]] == ["apply.json", "apply-2.json", "apply-3.json"]
     assert json.loads(paths[0].read_text()) == {"n": 0}
-    assert read.show(host.path.parent.parent).hosts["alpha"].recap == {"n": 10}
+    assert read.show(host.path.parent.parent).hosts["alpha"].apply == {"n": 10}
 
 
 def test_spec_is_yaml_and_text_and_bytes_are_kept_as_they_are(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_host_outcome_is_kept_with_its_failures(tmp_path: Path) -> None:
 def test_nan_is_refused(tmp_path: Path) -> None:
     room = Run.create("plan", [], tmp_path)
     with pytest.raises(ValueError, match="not JSON compliant"):
-        room.put("recap", {"x": float("nan")})
+        room.put("apply", {"x": float("nan")})
     with pytest.raises(ValueError, match="not JSON compliant"):
         room.event({"x": float("inf")})
 
@@ -151,8 +151,9 @@ def test_a_killed_run_is_readable_and_says_interrupted(tmp_path: Path) -> None:
     script = (
         "import os, sys; from pathlib import Path; from kit.record.store import Run\n"
         "run = Run.create('provision', [], Path(sys.argv[1])); host = run.host('alpha')\n"
-        "with host.stage('facts'): host.put('recap', {'a': 1}); host.event({'n': 1})\n"
-        "cm = host.stage('apply'); cm.__enter__(); host.event({'n': 2}); host.put('apply', {'b': 2})\n"
+        "def event(n): host.event({'host': 'alpha', 'role': 'cpu', 'task': 't', 'status': 'ok', 'seconds': n})\n"
+        "with host.stage('facts'): host.put('apply', {'a': 1}); event(1)\n"
+        "cm = host.stage('apply'); cm.__enter__(); event(2); host.put('plan', {'b': 2})\n"
         "(host.path / '.partial-plan.json-abc').write_text('{')\n"
         "with (host.path / 'events.jsonl').open('a') as f: f.write('{\"cut')\n"
         "os.kill(os.getpid(), 9)\n"
@@ -165,14 +166,14 @@ def test_a_killed_run_is_readable_and_says_interrupted(tmp_path: Path) -> None:
     record = read.show(summary.path)
     host = record.hosts["alpha"]
     assert [(s.name, s.outcome) for s in host.stages] == [("facts", "ok"), ("apply", "unfinished")]
-    assert [e["n"] for e in host.events] == [1, 2]
-    assert "events.jsonl line 3 cannot be read" in host.problems[0]
+    assert [e.seconds for e in host.events] == [1, 2]
+    assert any("events.jsonl line 3 cannot be read" in problem for problem in host.problems)
     verification = read.verify(summary.path)
     assert verification.ok, verification.findings
     assert {(f.path.rpartition("/")[2], f.kind) for f in verification.findings} == {
         ("events.jsonl", "unsealed"),
         ("stages.jsonl", "unsealed"),
-        ("apply.json", "unsealed"),
+        ("plan.json", "unsealed"),
         (".partial-plan.json-abc", "partial"),
     }
 
