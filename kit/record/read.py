@@ -109,6 +109,14 @@ def verify(run_dir: Path) -> Verification:
     return Verification(record.id, record.state, len(declared), tuple(findings))
 
 
+def sums(run_dir: Path) -> dict[str, str]:
+    """Path -> digest as recorded; empty when the sums are not there or not readable (:func:`verify` says so)."""
+    try:
+        return files.parse_sums((run_dir / files.SUMS).read_text("utf-8", "surrogateescape"))
+    except (OSError, ValueError):
+        return {}
+
+
 def report(run_dir: Path) -> Path:
     """Write the run's HTML page into its folder and return where it is. The record itself stays as it is.
 

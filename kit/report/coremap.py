@@ -100,8 +100,10 @@ STYLE = """
 """
 
 
-def core_map_svg(cells: Sequence[Cell], title: str, ident: str, size: _Size = WIDE) -> str:
-    """A complete, self-contained ``<svg>`` element. ``ident`` makes its inner ids unique in a page (letters, digits, ``-``).
+def core_map_svg(cells: Sequence[Cell], title: str, ident: str, size: _Size = WIDE, styled: bool = True) -> str:
+    """A complete ``<svg>`` element. ``ident`` makes its inner ids unique in a page (letters, digits, ``-``).
+
+    With ``styled`` it carries :data:`STYLE` itself; in a page that holds the style once it need not.
 
     All text is escaped. With no cell it says that no core was read.
     """
@@ -117,7 +119,7 @@ def core_map_svg(cells: Sequence[Cell], title: str, ident: str, size: _Size = WI
         f'<svg class="cm" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size.width} {y:.0f}" width="{size.width}" '
         f'role="img" aria-labelledby="{ident}-t {ident}-d" font-size="{size.label}">'
         f'<title id="{ident}-t">{escape(one_line(title))}</title><desc id="{ident}-d">{escape(summary(cells))}</desc>'
-        f"<style>{STYLE}</style>"
+        f"{f'<style>{STYLE}</style>' if styled else ''}"
         f'<defs><pattern id="{ident}-h" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         f'<line class="cm-hatch" x1="0" y1="0" x2="0" y2="6"/></pattern></defs>{"".join(body)}</svg>'
     )

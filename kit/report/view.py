@@ -1,0 +1,318 @@
+"""What the page shows, as plain values: the templates only place them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kit.apply.result import ApplyEvent
+from kit.errors import Failure
+from kit.facts.model import Facts
+from kit.plan.model import Action, Plan, Step
+from kit.record.model import HostRecord, RunRecord, RunState, Stage, SumFinding, Verification
+from kit.report import rows, seats, words
+from kit.report.clean import one_line, visible
+from kit.report.coremap import NARROW, WIDE, core_map_svg, summary
+from kit.report.diff import Line, file_diff
+from kit.report.row import Area
+from kit.report.verdict import Verdict, host_failures, host_verdict, refusal_codes, run_headline
+
+_RESTLESS = frozenset(
+    {"Read", "Up for", "Power drawn", "Temperature", "Available", "SM clock now", "Clock held back by", "Listening"}
+)
+"""Facts that differ between any two readings: no news after an apply."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A stage on the time axis; ``left`` and ``width`` in thousandths of it."""
+
+    name: str
+    start: str
+    took: str
+    outcome: str
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class StepView:
+    """A step of the plan with its diff."""
+
+    step: Step
+    symbol: str
+    diff: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class AreaView:
+    """Facts of one area."""
+
+    area: Area
+    unverified: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact before and after."""
+
+    area: str
+    label: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class CoreView:
+    """The core map in two sizes, its words, and why."""
+
+    wide: str
+    narrow: str
+    words: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HostView:
+    """One host's part of the page."""
+
+    name: str
+    ident: str
+    verdict: Verdict
+    seconds: str
+    changes: str
+    failures: tuple[Failure, ...]
+    refused: tuple[StepView, ...]
+    planned: tuple[StepView, ...]
+    kept: tuple[StepView, ...]
+    plan_summary: str
+    verified: str
+    differences: tuple[Difference, ...]
+    bars: tuple[Bar, ...]
+    tasks: tuple[ApplyEvent, ...]
+    tasks_quiet: int
+    areas: tuple[AreaView, ...]
+    core: CoreView | None
+    origin: tuple[tuple[str, str], ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PageView:
+    """The page."""
+
+    title: str
+    headline: str
+    state: str
+    state_kind: str
+    state_text: str
+    task: str
+    started: str
+    took: str
+    failures: tuple[Failure, ...]
+    hosts: tuple[HostView, ...]
+    bars: tuple[Bar, ...]
+    origin: tuple[tuple[str, str], ...]
+    sums: tuple[tuple[str, str], ...]
+    sums_text: str
+    sums_ok: bool
+    findings: tuple[SumFinding, ...]
+    problems: tuple[str, ...]
+
+
+def page(run: RunRecord, check: Verification, sums: Mapping[str, str]) -> PageView:
+    """Everything on the page about one run. ``check`` and ``sums`` are the record's, read at the same time."""
+    document = run.document
+    of_run = document.failures if document else ()
+    end_s = _end_s(run)
+    hosts = tuple(_host(host, run, of_run, number, end_s) for number, host in enumerate(run.hosts.values()))
+    told = {failure for host in run.hosts.values() for failure in host_failures(host, of_run)}
+    codes = {code for host in run.hosts.values() for code in refusal_codes(host)}
+    kind, text = _state(run)
+    return PageView(
+        title=f"{document.task if document else 'run'} {run.id}",
+        headline=run_headline(run),
+        state=run.state.value,
+        state_kind=kind,
+        state_text=text,
+        task=document.task if document else "not known",
+        started=document.started if document else "not known",
+        took=words.seconds(document.seconds) if document else "not known",
+        failures=tuple(f for f in of_run if f not in told and f.code not in codes),
+        hosts=hosts,
+        bars=_bars(run.stages, end_s),
+        origin=_run_origin(run),
+        sums=tuple(sorted((name, digest) for name, digest in sums.items())),
+        sums_text=_sums_text(check),
+        sums_ok=check.ok,
+        findings=check.findings,
+        problems=run.problems,
+    )
+
+
+def _state(run: RunRecord) -> tuple[str, str]:
+    document = run.document
+    if run.state is RunState.FINISHED and document is not None and document.exit_code is not None:
+        kind = "good" if document.exit_code == 0 else "pending" if document.exit_code == 3 else "bad"
+        return kind, f"Finished, exit {document.exit_code}: {words.outcome(document.exit_code)}"
+    if run.state is RunState.RUNNING:
+        return "open", "Still running when this page was made: what follows is what was recorded until then"
+    if run.state is RunState.INTERRUPTED:
+        return "cut", (
+            "Interrupted: the process that wrote this record is gone and never said how it ended. What follows is what it "
+            "had recorded; whatever it did after that is not known. Run the command again: it looks at the host afresh"
+        )
+    return "bad", "The record of this run cannot be read; what could be read follows"
+
+
+def _host(host: HostRecord, run: RunRecord, of_run: tuple[Failure, ...], number: int, end_s: float) -> HostView:
+    last = host.verify_plan or host.plan
+    refused = last.of(Action.REFUSE) if last else ()
+    plan = host.plan or host.verify_plan
+    tasks = host.recap.events if host.recap else host.events
+    loud = tuple(task for task in tasks if task.status not in ("ok", "skipped"))
+    codes = refusal_codes(host)
+    return HostView(
+        name=one_line(host.name),
+        ident=f"host-{number}",
+        verdict=host_verdict(host, run.state),
+        seconds=_total(host.stages),
+        changes=_changes(host),
+        failures=tuple(f for f in host_failures(host, of_run) if f.code not in codes),
+        refused=tuple(_step(step) for step in refused),
+        planned=tuple(_step(s) for s in plan.steps if s.action in (Action.CHANGE, Action.REBOOT)) if plan else (),
+        kept=tuple(_step(step) for step in plan.of(Action.KEEP)) if plan else (),
+        plan_summary=words.plan_summary(plan) if plan else "",
+        verified=_verified(host.verify_plan),
+        differences=_differences(host),
+        bars=_bars(host.stages, end_s),
+        tasks=loud,
+        tasks_quiet=len(tasks) - len(loud),
+        areas=_areas(host.facts or host.verify_facts, host),
+        core=_core(host, number),
+        origin=_host_origin(host),
+        problems=host.problems,
+    )
+
+
+def _step(step: Step) -> StepView:
+    return StepView(step, words.SYMBOLS[step.action], file_diff(step))
+
+
+def _changes(host: HostRecord) -> str:
+    if host.recap is not None:
+        return str(host.recap.changed)
+    pending = len(host.plan.of(Action.CHANGE)) + len(host.plan.of(Action.REBOOT)) if host.plan else 0
+    return f"{pending} pending" if pending else "0" if host.plan else "not known"
+
+
+def _verified(plan: Plan | None) -> str:
+    if plan is None:
+        return ""
+    if not plan.refused and not plan.pending:
+        return f"Probed and planned again: all {len(plan.steps)} steps are as declared."
+    return f"Probed and planned again: {words.plan_summary(plan)}. The host is not as declared."
+
+
+def _areas(facts: Facts | None, host: HostRecord) -> tuple[AreaView, ...]:
+    if facts is None:
+        return ()
+    return tuple(AreaView(area, sum(not row.verified for row in area.rows)) for area in rows.areas(facts, host.spec) if area.rows)
+
+
+def _differences(host: HostRecord) -> tuple[Difference, ...]:
+    if host.facts is None or host.verify_facts is None:
+        return ()
+    before = {(area.title, row.label): row.found for area in rows.areas(host.facts) for row in area.rows}
+    return tuple(
+        Difference(area.title, row.label, before.get((area.title, row.label), "not asked"), row.found)
+        for area in rows.areas(host.verify_facts)
+        for row in area.rows
+        if row.label not in _RESTLESS and before.get((area.title, row.label)) != row.found
+    )
+
+
+def _core(host: HostRecord, number: int) -> CoreView | None:
+    facts = host.verify_facts or host.facts
+    if facts is None:
+        return None
+    cells = seats.cells(facts.cpu, host.decision, host.assignment)
+    title = f"Core map of {host.name}"
+    return CoreView(
+        core_map_svg(cells, title, f"cm{number}w", WIDE, styled=False),
+        core_map_svg(cells, title, f"cm{number}n", NARROW, styled=False),
+        summary(cells),
+        seats.reasons(host.decision, host.assignment),
+    )
+
+
+def _end_s(run: RunRecord) -> float:
+    """Length of the time axis: the run's own length, or the last thing that is known to have happened."""
+    stages = [*run.stages, *(stage for host in run.hosts.values() for stage in host.stages)]
+    last = max((stage.offset_s + (stage.seconds or 0.0) for stage in stages), default=0.0)
+    known = run.document.seconds if run.document and run.document.seconds is not None else 0.0
+    return max(last, known, 0.001)
+
+
+def _bars(stages: Sequence[Stage], end_s: float) -> tuple[Bar, ...]:
+    return tuple(
+        Bar(
+            one_line(stage.name),
+            words.seconds(stage.offset_s),
+            words.seconds(stage.seconds),
+            stage.outcome,
+            1000 * stage.offset_s / end_s,
+            # What never ended reaches to the end of what is known; nothing is thinner than can be seen.
+            max(4.0, 1000 * (end_s - stage.offset_s if stage.seconds is None else stage.seconds) / end_s),
+        )
+        for stage in stages
+    )
+
+
+def _total(stages: Sequence[Stage]) -> str:
+    if not stages:
+        return "no stage"
+    if any(stage.seconds is None for stage in stages):
+        return "not ended"
+    first = min(stage.offset_s for stage in stages)
+    return words.seconds(max(stage.offset_s + (stage.seconds or 0.0) for stage in stages) - first)
+
+
+def _sums_text(check: Verification) -> str:
+    if check.ok and not check.findings:
+        return f"All {check.checked} files of this record agree with their sums."
+    if check.ok:
+        return f"{check.checked} files have sums; what was written after the last sums is listed below, nothing else differs."
+    return "This record is not as it was written:"
+
+
+def _run_origin(run: RunRecord) -> tuple[tuple[str, str], ...]:
+    document = run.document
+    if document is None:
+        return (("Record", run.id),)
+    return (
+        ("Record", run.id),
+        ("Command", visible(" ".join(document.argv))),
+        ("Started", document.started),
+        ("Finished", document.finished or "not recorded"),
+        ("b300kit", f"{document.kit_version}, commit {document.git_commit or 'not in a git checkout'}"),
+        ("Control machine", f"{document.control.hostname}, {document.control.system}, kernel {document.control.kernel}"),
+        ("Python", document.python),
+        *((name, version) for name, version in sorted(document.packages.items())),
+    )
+
+
+def _host_origin(host: HostRecord) -> tuple[tuple[str, str], ...]:
+    facts, lock = host.facts or host.verify_facts, host.lock
+    entries: list[tuple[str, str]] = []
+    if facts is not None:
+        entries += [("Boot", facts.host.boot_id), ("Facts read", f"{facts.collected_at} by the host's clock")]
+    if host.plan is not None:
+        entries.append(("Plan digest", host.plan.digest()))
+    if host.verify_plan is not None:
+        entries.append(("Verifying plan digest", host.verify_plan.digest()))
+    if lock is not None:
+        entries.append(
+            ("Locked driver", f"{lock.driver or 'not resolved'}, Fabric Manager {lock.fabric_manager or 'not resolved'}")
+        )
+    return tuple((label, one_line(value)) for label, value in entries)
