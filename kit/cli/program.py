@@ -162,6 +162,7 @@ def _print(stdout: Stdout, outcome: Outcome) -> int:
         stdout.write(outcome.text.rstrip("\n") + "\n")
     if not stdout.json:
         with contextlib.suppress(OSError):
+            sys.stderr.write("".join(f"skipped: {line}\n" for line in outcome.skipped))
             sys.stderr.write("".join(f"error: {line}\n" for line in output.failure_lines(outcome)))
     return code
 

@@ -1,0 +1,124 @@
+"""``invoke fleet.lock``: an accepted host's versions become the fleet's. An edge: probes one host, writes ``lock.yml``."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from kit.apply.ssh import Remote
+from kit.errors import ExitCode, KitError, failure
+from kit.facts.collect import collect
+from kit.facts.model import Facts, GpuStack, Package
+from kit.facts.request import ProbeRequest
+from kit.facts.unknown import Unknown, is_known
+from kit.outcome import HostOutcome, Outcome
+from kit.spec.load import shown
+from kit.spec.model import Lock
+from kit.spec.target import Target
+
+log = logging.getLogger("kit.spec.relock")
+
+
+@dataclass(frozen=True)
+class Move:
+    """A version that would change. ``key`` is ``driver``, ``fabric_manager`` or ``packages.NAME``."""
+
+    key: str
+    old: str | None
+    new: str
+
+
+def moves(lock: Lock, facts: Facts, packages: Sequence[str]) -> tuple[list[Move], list[str]]:
+    """What the host's versions would move in the lock, and what could not be told (which stays as it is). Pure."""
+    found: list[Move] = []
+    untold: list[str] = []
+
+    def compare(key: str, old: str | None, new: str | Unknown) -> None:
+        if not is_known(new):
+            untold.append(f"{key} stays {old or 'null'}: {new}")
+        elif new != old:
+            found.append(Move(key, old, new))
+
+    stack: GpuStack | Unknown = facts.gpu
+    compare("driver", lock.driver, stack.driver_version if is_known(stack) else stack)
+    compare("fabric_manager", lock.fabric_manager, stack.fabric_manager_version if is_known(stack) else stack)
+    for name in packages:
+        package: Package | Unknown = facts.packages.get(name, Unknown(unknown="the probe did not tell"))
+        compare(f"packages.{name}", lock.packages.get(name), package.version if is_known(package) else package)
+    return found, untold
+
+
+def apply(text: str, changes: Sequence[Move]) -> str:
+    """The lock's text with the moves made, its comments kept. Pure."""
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    document = yaml.load(text)
+    if document.get("packages") is None:
+        document["packages"] = {}
+    for change in changes:
+        # Quoted always: 1.10 must stay text.
+        value = DoubleQuotedScalarString(change.new)
+        area, _, name = change.key.partition(".")
+        if name:
+            document["packages"][name] = value
+        else:
+            document[area] = value
+    out = io.StringIO()
+    yaml.dump(document, out)
+    return out.getvalue()
+
+
+def lock_from(targets: Sequence[Target], check: bool) -> Outcome:
+    """Compare, and without ``check`` write. Exit 3 when ``check`` finds something to move.
+
+    Raises KitError(USAGE) unless exactly one host is named: two hosts may disagree.
+    """
+    if len(targets) != 1:
+        found = ", ".join(target.name for target in targets)
+        raise KitError(failure("cli.bad_value", "--host", "one host", found, "name the one that was accepted"), ExitCode.USAGE)
+    target = targets[0]
+    path = target.source.parent.parent / "lock.yml"
+    wanted = dict.fromkeys((*target.lock.packages, *target.spec.packages.hold, *target.spec.gpus.driver.packages))
+    remote = Remote(target.spec.connection, target.name, target.fleet.ssh_connect_timeout_s)
+    log.info("%s: reading versions", target.name)
+    facts, _ = collect(target, ProbeRequest(packages=tuple(wanted)), remote)
+    changes, untold = moves(target.lock, facts, tuple(wanted))
+    if changes and not check:
+        _write(path, apply(path.read_text(encoding="utf-8"), changes))
+    host = HostOutcome(
+        ExitCode.CHANGE_PENDING if check and changes else ExitCode.OK, {"moves": [asdict(change) for change in changes]}
+    )
+    verb = "would move" if check else "moved"
+    lines = [f"{shown(path)}: {verb} {change.key}: {change.old or 'null'} -> {change.new}" for change in changes]
+    text = "\n".join(lines or [f"{shown(path)}: nothing to move"])
+    return Outcome("fleet.lock", {target.name: host}, result=_told(path, check, changes), skipped=tuple(untold), text=text)
+
+
+def _told(path: Path, check: bool, changes: Sequence[Move]) -> Mapping[str, object]:
+    return {"lock": path, "written": bool(changes) and not check}
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        shutil.copymode(path, partial)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise KitError(
+            failure("fleet.write", shown(path), "a file written", error.strerror or str(error), "correct that and run it again"),
+            ExitCode.INTERNAL,
+        ) from error
