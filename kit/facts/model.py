@@ -62,6 +62,8 @@ class LogicalCpu(_Facts):
     highest_perf: Fact[int]
     """``acpi_cppc/highest_perf``, unitless."""
     prefcore_ranking: Fact[int]
+    cstate_latency_us: Fact[int] = Unknown(unknown="not read")
+    """Largest exit latency of a C-state that is still allowed on this CPU."""
 
 
 class PriorityCores(_Facts):
@@ -116,7 +118,7 @@ class Cpu(_Facts):
     default_irq_cpus: Fact[tuple[int, ...]]
     """``/proc/irq/default_smp_affinity``."""
     cstate_latency_us: Fact[int]
-    """Largest exit latency of a C-state that is still allowed on any CPU."""
+    """The largest of ``LogicalCpu.cstate_latency_us``."""
     kernel_command_line: Fact[str]
 
 
@@ -248,7 +250,8 @@ class Gpu(_Facts):
 
 
 class GpuStack(_Facts):
-    """Driver, libraries and the GPUs; Unknown as a whole when NVML did not answer in time."""
+    """Driver, libraries and the GPUs. Unknown as a whole where no part of an NVIDIA stack is on the host;
+    ``gpus`` alone is Unknown when NVML did not answer in time. A fact that GPU or driver lacks is Unknown("not supported")."""
 
     driver_version: Fact[str]
     """From the loaded kernel module (``/sys/module/nvidia/version``, else ``/proc/driver/nvidia/version``)."""

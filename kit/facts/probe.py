@@ -1,0 +1,33 @@
+"""The probe's text: one script for ``python3 -I - REQUEST`` on a host, made of the modules under ``kit/facts/host/``.
+
+``python -m kit.facts.probe`` prints it, so that it can be read, or run by hand:
+``python -m kit.facts.probe | ssh HOST sudo python3 -I - "$(python -m kit.facts.probe --request)"``.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from kit.facts.host import bundle
+from kit.facts.request import ProbeRequest
+
+COMMAND = ("python3", "-I", "-")
+"""``-I``: neither the environment nor the working directory of the host can slip a module in."""
+
+
+def probe_script() -> bytes:
+    """Reads the facts: read-only. Argument: :meth:`ProbeRequest.encoded`. Prints one JSON document."""
+    return bundle.script("main")
+
+
+def cores_script(program: dict[str, str] | None) -> bytes:
+    """Measures core speeds. Argument: ``{"budget_s": seconds}`` in base64 JSON. Prints ``measured`` and ``notes``, or
+    ``refused``."""
+    return bundle.script("cores", program)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--request"]:
+        sys.stdout.write(ProbeRequest().encoded() + "\n")
+    else:
+        sys.stdout.buffer.write(probe_script())
