@@ -39,6 +39,7 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
         daemon_file,
         drop_in,
         service,
+        _limits(spec, facts, service.action is Action.CHANGE),
         _daemon(spec, facts, fresh, service.action is Action.CHANGE),
         *_cdi(spec, facts),
     ]
@@ -72,10 +73,22 @@ def wanted_settings(spec: HostSpec) -> dict[str, Any]:
         "data-root": want.data_root,
         "log-driver": "json-file",
         "log-opts": {"max-size": f"{want.log_max_size_mib}m", "max-file": str(want.log_max_files)},
+        # A container inherits the limits of containerd's shim, not of dockerd, unless the daemon names them.
+        "default-ulimits": {"memlock": _ulimit("memlock", _memlock_bytes(spec)), "nofile": _ulimit("nofile", spec.memory.nofile)},
     }
     if want.cdi:
         settings["features"] = {"cdi": True}
     return settings
+
+
+def _memlock_bytes(spec: HostSpec) -> int:
+    """-1 is unlimited."""
+    kib = spec.memory.memlock_kib
+    return -1 if kib == "unlimited" else kib * 1024
+
+
+def _ulimit(name: str, value: int) -> dict[str, Any]:
+    return {"Name": name, "Hard": value, "Soft": value}
 
 
 def merged(current: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
@@ -123,10 +136,14 @@ def _daemon_file(spec: HostSpec, facts: Facts) -> Step:
 
 
 def _drop_in(spec: HostSpec, facts: Facts) -> Step:
-    want = spec.memory
-    memlock = "infinity" if want.memlock_kib == "unlimited" else str(want.memlock_kib * 1024)
+    memlock = "infinity" if spec.memory.memlock_kib == "unlimited" else str(_memlock_bytes(spec))
     file = render.file(
-        DOCKER_DROP_IN, "docker.service.d.j2", memlock=memlock, nofile=want.nofile, daemon_json=DAEMON_JSON, loaded=DOCKER_LOADED
+        DOCKER_DROP_IN,
+        "docker.service.d.j2",
+        memlock=memlock,
+        nofile=spec.memory.nofile,
+        daemon_json=DAEMON_JSON,
+        loaded=DOCKER_LOADED,
     )
     why = "limits of the daemon, and a copy of the settings it started with"
     return file_step("docker.drop_in", file, facts, ROLE, why=why, disruptive=True)
@@ -151,6 +168,47 @@ def _service(facts: Facts, fresh: bool, drop_in: Step) -> Step:
     why = "its drop-in was written but not taken over" if stale else f"it is {found}"
     return change(
         id, f"{DOCKER_UNIT} starts again: {why}", ROLE, expected=expected, found=found, disruptive=True, arguments=arguments
+    )
+
+
+def _limits(spec: HostSpec, facts: Facts, restarts: bool) -> Step:
+    """As the live daemon has them: a unit's text proves nothing (a container silently caps what it asks for)."""
+    id, want, now = "docker.limits", spec.memory, facts.limits
+    lock = -1 if want.memlock_kib == "unlimited" else want.memlock_kib
+    expected = f"memlock {want.memlock_kib} KiB, nofile {want.nofile}"
+    if restarts:
+        return change(
+            id,
+            "the daemon gets its limits when it starts again",
+            ROLE,
+            expected=expected,
+            found="before the start",
+            disruptive=True,
+        )
+    if now.process != DOCKER_UNIT or not is_known(now.memlock_kib) or not is_known(now.nofile):
+        found = f"of {now.process}: memlock {show(now.memlock_kib)}, nofile {show(now.nofile)}"
+        return refuse(
+            id,
+            "the daemon's limits could not be read",
+            expected=expected,
+            found=found,
+            next=f"look at /proc/PID/limits of {DOCKER_UNIT}",
+        )
+    found = f"memlock {'unlimited' if now.memlock_kib == -1 else now.memlock_kib} KiB, nofile {now.nofile}"
+    enough = (now.memlock_kib == -1 or (lock != -1 and now.memlock_kib >= lock)) and (
+        now.nofile == -1 or now.nofile >= want.nofile
+    )
+    if enough:
+        return keep(id, "the running daemon has at least the declared limits", expected=expected, found=found)
+    restart = {"units_restart": [DOCKER_UNIT]}
+    return change(
+        id,
+        f"the running daemon has lower limits ({found})",
+        ROLE,
+        expected=expected,
+        found=found,
+        disruptive=True,
+        arguments=restart,
     )
 
 

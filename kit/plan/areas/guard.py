@@ -33,7 +33,9 @@ def guarded(host: str, facts: Facts, steps: Sequence[Step]) -> list[Step]:
     why = serving(facts)
     if why is None:
         return list(steps)
-    return [_refused(step, why, host) if step.disruptive and step.action in (Action.CHANGE, Action.REBOOT) else step for step in steps]
+    return [
+        _refused(step, why, host) if step.disruptive and step.action in (Action.CHANGE, Action.REBOOT) else step for step in steps
+    ]
 
 
 def _refused(step: Step, why: str, host: str) -> Step:

@@ -6,8 +6,8 @@ from kit.facts.model import Facts
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import render
 from kit.plan.model import Action, ManagedFile, Step
-from kit.plan.steps import change, changing, file_step, keep, pending, refuse, unit_step
-from kit.plan.where import FSTAB, LIMITS, MANAGER_LIMITS, MEMORY_CONFIG, MEMORY_SCRIPT, MEMORY_UNIT, SYSCTL, unit_file
+from kit.plan.steps import change, file_step, keep, refuse, unit_step
+from kit.plan.where import FSTAB, LIMITS, MEMORY_CONFIG, MEMORY_SCRIPT, MEMORY_UNIT, SYSCTL, unit_file
 from kit.spec.model import HostSpec, Lock
 
 ROLE = "memory"
@@ -18,12 +18,10 @@ RESTART = {"units_restart": [MEMORY_UNIT]}
 
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     """Files, the boot unit that sets what a boot loses, then each value as it is now."""
-    limits = _limit_files(spec, facts)
     unit = _unit_files(spec, facts)
     sysctl = _sysctl_file(spec, facts)
     return [
-        *limits,
-        _limits(spec, facts, limits),
+        _limits_file(spec, facts),
         *unit,
         unit_step(
             "memory.unit", MEMORY_UNIT, facts, ROLE, unit, why="sets /dev/shm, huge pages and THP at each boot, reads back"
@@ -37,41 +35,12 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     ]
 
 
-def _limit_files(spec: HostSpec, facts: Facts) -> list[Step]:
+def _limits_file(spec: HostSpec, facts: Facts) -> Step:
+    """Of logins, read at each login. What containers get is the container engine's area."""
     want = spec.memory
     memlock = "unlimited" if want.memlock_kib == "unlimited" else str(want.memlock_kib)
-    in_bytes = "infinity" if want.memlock_kib == "unlimited" else str(want.memlock_kib * 1024)
-    logins = render.file(LIMITS, "limits.conf.j2", user=spec.service_user, memlock=memlock, nofile=want.nofile)
-    manager = render.file(MANAGER_LIMITS, "system.conf.j2", memlock=in_bytes, nofile=want.nofile)
-    return [
-        file_step("memory.limits_file", logins, facts, ROLE, why="limits of logins, read at each login"),
-        file_step("memory.manager_file", manager, facts, ROLE, why="default limits of services", disruptive=True),
-    ]
-
-
-def _limits(spec: HostSpec, facts: Facts, files: list[Step]) -> Step:
-    """As a live process has them: a unit's text proves nothing (a container silently caps what it asks for)."""
-    want, now = spec.memory, facts.limits
-    lock = -1 if want.memlock_kib == "unlimited" else want.memlock_kib
-    expected = f"memlock {want.memlock_kib} KiB, nofile {want.nofile}"
-    if not is_known(now.memlock_kib) or not is_known(now.nofile):
-        found = show(now.memlock_kib if not is_known(now.memlock_kib) else now.nofile)
-        return refuse(
-            "memory.limits", f"limits of a live process: {found}", expected=expected, found=found, next="look at /proc/PID/limits"
-        )
-    found = f"memlock {'unlimited' if now.memlock_kib == -1 else now.memlock_kib} KiB, nofile {now.nofile} ({now.process})"
-    enough = (now.memlock_kib == -1 or (lock != -1 and now.memlock_kib >= lock)) and now.nofile >= want.nofile
-    manager = [s for s in files if s.id == "memory.manager_file"]
-    if enough and not pending(manager):
-        return keep("memory.limits", "a live process has at least the declared limits", expected=expected, found=found)
-    reason = (
-        f"the service manager reads its limits again because of {changing(manager)}"
-        if enough
-        else "a live process has lower limits"
-    )
-    return change(
-        "memory.limits", reason, ROLE, expected=expected, found=found, disruptive=True, arguments={"daemon_reload": True}
-    )
+    file = render.file(LIMITS, "limits.conf.j2", user=spec.service_user, memlock=memlock, nofile=want.nofile)
+    return file_step("memory.limits_file", file, facts, ROLE, why="limits of logins, read at each login")
 
 
 def _unit_files(spec: HostSpec, facts: Facts) -> list[Step]:

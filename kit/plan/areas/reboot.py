@@ -42,7 +42,10 @@ def _next_kernel(facts: Facts, reboots: bool) -> Step:
             next=f"install the headers of {show(kernel)} and run `dkms autoinstall -k {show(kernel)}`, or remove that kernel",
         )
     return keep(
-        id, f"WARNING: the next boot would start kernel {show(kernel)}, whose driver module is {show(state)}", expected=expected, found=found
+        id,
+        f"WARNING: the next boot would start kernel {show(kernel)}, whose driver module is {show(state)}",
+        expected=expected,
+        found=found,
     )
 
 

@@ -164,7 +164,9 @@ def settled(nvml, want):
         if not wrong or time.monotonic() >= deadline:
             for gpu in gpus:
                 locked = not any(fault.startswith(f"GPU {gpu['index']}:") for fault in wrong)
-                gpu["locked_sm_clock"] = {"minimum_mhz": want["sm_clock_mhz"], "maximum_mhz": want["sm_clock_mhz"]} if locked else None
+                gpu["locked_sm_clock"] = (
+                    {"minimum_mhz": want["sm_clock_mhz"], "maximum_mhz": want["sm_clock_mhz"]} if locked else None
+                )
             return gpus, wrong
         time.sleep(0.5)
 

@@ -57,7 +57,11 @@ def shm(want_mib, root):
     folder = root / "dev/shm"
     if size_mib(folder) < want_mib:
         subprocess.run(
-            ["mount", "-o", f"remount,size={want_mib}M", str(folder)], check=True, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S
+            ["mount", "-o", f"remount,size={want_mib}M", str(folder)],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=TOOL_TIMEOUT_S,
         )
     found = size_mib(folder)
     return {"mib": found}, [f"/dev/shm has {found} MiB, declared are {want_mib}"] if found < want_mib else []
@@ -75,7 +79,9 @@ def huge_pages(want, root):
     if int(path.read_text()) != want["count"]:
         path.write_text(str(want["count"]))
     found = int(path.read_text())
-    bad = [f"{found} pages of {want['size_kib']} KiB, declared are {want['count']}: memory is fragmented or too small; reboot and try again"]
+    bad = [
+        f"{found} pages of {want['size_kib']} KiB, declared are {want['count']}: memory is fragmented or too small; reboot and try again"
+    ]
     return {"size_kib": want["size_kib"], "count": found}, bad if found != want["count"] else []
 
 
