@@ -13,17 +13,10 @@ from ruamel.yaml import YAML
 
 from kit.sim.layer import USER
 from kit.sim.model import HostState
+from kit.sim.packages import DRIVER, HELD, installed_version
 from kit.spec.model import FleetFile, HostSpec, Lock
 
-DRIVER = "580.95.05"
-LOCKED = {
-    "docker.io": "26.1.5+dfsg1-1",
-    "containerd": "1.7.24~ds1-1",
-    "nvidia-container-toolkit": "1.18.0-1",
-    "nvidia-driver": f"{DRIVER}-1",
-    "nvidia-fabricmanager": f"{DRIVER}-1",
-    "linux-image-amd64": "6.1.158-1",
-}
+LOCKED = {name: installed_version(name) for name in HELD}
 
 
 def sandbox_limits(memlock: tuple[int, int], nofile: tuple[int, int]) -> tuple[int, int]:
@@ -68,7 +61,7 @@ def host_spec(state: HostState, identity_file: Path, memlock_kib: int, nofile: i
         },
         "memory": {
             "total_gib_min": 1.5,
-            "hicache": {"size_gib": 0.125},
+            "hicache": {"size_gib": 0.25},
             "reserve_gib": 0.25,
             "memlock_kib": memlock_kib,
             "nofile": nofile,

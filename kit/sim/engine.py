@@ -11,9 +11,10 @@ from contextlib import suppress
 
 from kit.errors import ExitCode, KitError, failure
 from kit.sim import cgroups, declare, host_root, mounts, network, nspawn, states
+from kit.sim import profile as profiles
 from kit.sim.debian import debian_layer
 from kit.sim.keys import ensure_pair
-from kit.sim.layer import kit_layer
+from kit.sim.layer import hardware_layer, kit_layer
 from kit.sim.locks import exclusive
 from kit.sim.model import HostState, Progress, Removed, Runtime, SimHost
 from kit.sim.places import MACHINE_LOCK, Places, address
@@ -71,13 +72,15 @@ def up(places: Places, name: str, profile: str, runtime: Runtime, progress: Prog
 
 
 def _create(places: Places, name: str, profile: str, runtime: Runtime, progress: Progress) -> HostState:
+    hardware = profiles.load(profile)
     debian = debian_layer(places, progress)
-    layer = kit_layer(places, debian, progress)
+    kit = kit_layer(places, debian, progress)
+    own = hardware_layer(places, profile, hardware, kit, progress)
     at = places.host(name)
     progress(f"{name}: booting ({profile}, {runtime})")
     with exclusive(places.sim / "locks" / "client_key.lock"):
         client = ensure_pair(places.client_key, "b300kit-sim")
-    mounts.compose([layer, debian], at.upper, at.root)
+    mounts.compose([own, kit, debian], at.upper, at.root)
     host_key = host_root.write(at.root, name, client)
     with exclusive(MACHINE_LOCK):
         index = network.free_index(state.index for state in states.read_all(places))
@@ -88,7 +91,7 @@ def _create(places: Places, name: str, profile: str, runtime: Runtime, progress:
         )  # fmt: skip
         states.write(places, state)
         network.connect(index)
-    config = nspawn.prepare(at, name, index, memory_mib=None)
+    config = nspawn.prepare(at, name, index, hardware.memory_limit_mib)
     at.supervisor_config.write_text(config)
     return _supervise(places, state)
 

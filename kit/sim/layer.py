@@ -1,6 +1,7 @@
-"""The kit's own part of a simulated host's root file system: user, sshd settings, stubs, units, local package source.
+"""The kit's own parts of a simulated host's root file system, over Debian's: one for all hosts (user, sshd settings,
+units, stubs, local package source), one a profile (the simulated hardware).
 
-Built in a change root over the Debian layer, keyed by a hash of every file that goes into it.
+Each is keyed by a hash of every file that goes into it.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kit.sim import mounts
+from kit.sim import mounts, packages, stubs_build
 from kit.sim.commands import run
 from kit.sim.locks import exclusive
 from kit.sim.model import Progress
 from kit.sim.places import Places
+from kit.sim.profile import Profile
+from kit.sim.system_tree import hardware_files
 
 HERE = Path(__file__).resolve().parent
 GUEST = HERE / "guest"
@@ -32,7 +35,8 @@ MASKED = (
 
 
 def _sources() -> list[Path]:
-    listed = [*GUEST.rglob("*"), *STUBS.rglob("*"), HERE / "layer.py", HERE / "packages.py"]
+    listed = [*GUEST.rglob("*"), *STUBS.rglob("*"), *packages.DEBS.rglob("*")]
+    listed += [HERE / "layer.py", HERE / "packages.py", HERE / "stubs_build.py"]
     return sorted(p for p in listed if p.is_file() and "__pycache__" not in p.parts)
 
 
@@ -78,6 +82,15 @@ def _settle(root: Path) -> None:
         key.unlink()  # each host gets its own, made before its first boot so that the spec can pin it
     for unit in MASKED:
         (root / "etc/systemd/system" / unit).symlink_to("/dev/null")
+    # The local source is the only one: a simulated host has no way out to a mirror.
+    debs = packages.build_source(root / "opt/sim/apt")
+    (root / "etc/apt/sources.list").write_text("deb [trusted=yes] file:/opt/sim/apt ./\n")
+    run([*chroot, "dpkg", "--install", *(f"/opt/sim/apt/{name}" for name in debs)])
+    run([*chroot, "apt-get", "-qq", "update"])
+    run([*chroot, "systemctl", "--quiet", "enable", "sim-hardware.service", *packages.SERVICES])
+    run([*chroot, "dpkg-divert", "--quiet", "--local", "--rename", "--add", "/usr/bin/dmesg"])
+    (root / "usr/bin/dmesg").symlink_to("/opt/sim/bin/dmesg")
+    stubs_build.build(root / "opt/sim/lib")
 
 
 def kit_layer(places: Places, debian: Path, progress: Progress) -> Path:
@@ -97,3 +110,39 @@ def kit_layer(places: Places, debian: Path, progress: Progress) -> Path:
         made.rename(target)
         shutil.rmtree(work)
     return target
+
+
+def hardware_layer(places: Places, name: str, profile: Profile, kit: Path, progress: Progress) -> Path:
+    """The layer with the profile's hardware: ``/opt/sim`` data, and NVIDIA's libraries under their version."""
+    files = hardware_files(profile, memory_kib())
+    digest = hashlib.sha256(f"{kit.name}\0{profile.driver.library}\0".encode())
+    for path, text in sorted(files.items()):
+        digest.update(f"{path}\0{text}\0".encode())
+    target = places.layers / f"hardware-{name}-{digest.hexdigest()[:12]}"
+    with exclusive(places.sim / "layers.lock"):
+        if target.is_dir():
+            return target
+        progress(f"building the hardware of profile {name}")
+        work = places.layers / f"{target.name}.new"
+        if work.exists():
+            shutil.rmtree(work)
+        for path, text in files.items():
+            file = work / "opt/sim" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        libraries = work / "usr/lib/x86_64-linux-gnu"
+        libraries.mkdir(parents=True)
+        for library in stubs_build.LIBRARIES:
+            versioned = f"{library.removesuffix('.1')}.{profile.driver.library}"
+            shutil.copyfile(kit / "opt/sim/lib" / library, libraries / versioned)
+            (libraries / library).symlink_to(versioned)
+        work.rename(target)
+    return target
+
+
+def memory_kib() -> int:
+    """RAM of this machine, which the simulated NUMA nodes share."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemTotal:"):
+            return int(line.split()[1])
+    raise ValueError("/proc/meminfo has no MemTotal line")

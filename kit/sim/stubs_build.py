@@ -1,0 +1,46 @@
+"""Compile the NVML and CUDA stubs on the control machine.
+
+Not in the guest: a compiler there would triple the root file system. The control machine's libc may be newer than the
+guest's, so the stubs use old symbols only, and the result is checked for newer ones.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kit.errors import ExitCode, KitError, failure
+from kit.sim.commands import run
+
+STUBS = Path(__file__).resolve().parent / "stubs"
+GUEST_LIBC = (2, 36)
+"""Of Debian 12."""
+LIBRARIES = {
+    "libnvidia-ml.so.1": ("hardware.c", "nvml.c", "nvml_read.c", "nvml_write.c"),
+    "libcuda.so.1": ("hardware.c", "cuda.c"),
+}
+
+
+def newest_libc(symbols: str) -> tuple[int, ...]:
+    """Highest ``GLIBC_x.y`` among the symbols that ``objdump -T`` lists; pure."""
+    versions = [tuple(int(n) for n in found.split(".")) for found in re.findall(r"GLIBC_([0-9.]+)", symbols)]
+    return max(versions, default=(0,))
+
+
+def build(folder: Path) -> None:
+    """Put both libraries into `folder`. Raises KitError(INTERNAL, ``sim.stub_libc``) when the guest could not load one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, sources in LIBRARIES.items():
+        target = folder / name
+        run(
+            [
+                "gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-fPIC", "-shared", f"-Wl,-soname,{name}", "-o", target,
+                *(STUBS / source for source in sources),
+            ]
+        )  # fmt: skip
+        newest = newest_libc(run(["objdump", "-T", target]))
+        if newest > GUEST_LIBC:
+            raise KitError(
+                failure("sim.stub_libc", name, f"symbols of libc {GUEST_LIBC[0]}.{GUEST_LIBC[1]} or older", f"{newest}"),
+                ExitCode.INTERNAL,
+            )
