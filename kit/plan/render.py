@@ -46,13 +46,22 @@ def settings(path: str, values: Any) -> ManagedFile:
     return ManagedFile(path=path, content=json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 
+_OURS = "from kit."
+_FUTURE = "from __future__ import annotations\n"
+_HEADER = "#!/usr/bin/python3\n# Written by b300kit. Run by a boot unit; standard library only.\n"
+
+
 @cache
 def _script(name: str) -> str:
-    return resources.files("kit.plan").joinpath("onhost", name).read_text(encoding="utf-8")
+    """``common`` and one module as one file: a host has no package of ours."""
+    folder = resources.files("kit.plan").joinpath("onhost")
+    parts = [folder.joinpath(part).read_text(encoding="utf-8").replace(_FUTURE, "") for part in ("common.py", name)]
+    lines = [line for part in parts for line in part.splitlines() if not line.startswith(_OURS)]
+    return _HEADER + _FUTURE + "\n".join(lines) + "\n"
 
 
 def script(path: str, name: str) -> ManagedFile:
-    """One of our host scripts (``kit/plan/onhost``), as it is."""
+    """One of our host scripts (``kit/plan/onhost``), complete in one file."""
     return ManagedFile(path=path, content=_script(name), mode="0755")
 
 

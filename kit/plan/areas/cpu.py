@@ -210,7 +210,7 @@ def _governor(spec: HostSpec, facts: Facts) -> Step:
             f"the governor of {len(unread)} CPUs is {found}",
             expected=want,
             found=found,
-            next="the frequency driver is missing: look at the BIOS and /sys",
+            next="the frequency driver is missing: look at the BIOS",
         )
     others = [c for c in online if c.governor != want]
     if not others:

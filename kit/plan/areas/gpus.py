@@ -94,7 +94,7 @@ def _each(want: Gpus, gpus: tuple[Gpu, ...]) -> list[Step]:
             lambda g: _both(g.mig_current, g.mig_pending),
             lambda v: v == _pair(want.mig, want.mig),
             expected=_pair(want.mig, want.mig),
-            next=f"drain the host, `nvidia-smi -mig {int(want.mig)}` and reboot (MIG survives a reboot; persistence mode blocks the change)",
+            next=f"drain the host, `nvidia-smi -mig {int(want.mig)}` and reboot; persistence mode blocks the change",
         ),
         need_each(
             "gpu.ecc",

@@ -65,12 +65,23 @@ def _shm(spec: HostSpec, facts: Facts) -> Step:
     least = round(spec.memory.shm_gib * 1024) * 1024
     expected = f"at least {spec.memory.shm_gib:g} GiB"
     if not is_known(now):
-        return refuse("memory.shm", f"/dev/shm is {show(now)}", expected=expected, found=now, next="mount a tmpfs on /dev/shm")
+        return refuse(
+            "memory.shm",
+            f"the shared memory file system is {show(now)}",
+            expected=expected,
+            found=now,
+            next="mount a tmpfs on /dev/shm",
+        )
     found = f"{now / KIB_PER_GIB:.2f} GiB"
     if now >= least:
-        return keep("memory.shm", "/dev/shm is large enough", expected=expected, found=found)
+        return keep("memory.shm", "the shared memory file system is large enough", expected=expected, found=found)
     return change(
-        "memory.shm", f"/dev/shm has {found}: NCCL fails in a small one", ROLE, expected=expected, found=found, arguments=RESTART
+        "memory.shm",
+        f"the shared memory file system has {found}: NCCL fails in a small one",
+        ROLE,
+        expected=expected,
+        found=found,
+        arguments=RESTART,
     )
 
 
@@ -92,7 +103,7 @@ def _huge_pages(spec: HostSpec, facts: Facts) -> Step:
     if now.huge_page_kib != want.size_kib:
         return refuse(
             "memory.huge_pages",
-            f"the kernel's default huge page is {now.huge_page_kib} KiB, declared are {want.size_kib} KiB: only the default is counted",
+            f"the kernel's default huge page is {now.huge_page_kib} KiB, declared are {want.size_kib} KiB",
             expected=expected,
             found=found,
             next=f"boot with default_hugepagesz={'1G' if want.size_kib > 2048 else '2M'}, or declare the other size",

@@ -1,24 +1,18 @@
-#!/usr/bin/python3
-"""Sets persistence, power limit and the locked SM clock of every GPU as declared, and reads each back.
+"""Persistence, power limit and locked SM clock of every GPU (b300kit-gpu.service), through the driver's library by ctypes.
 
-Written by b300kit; run by b300kit-gpu.service at each boot, after nvidia-persistenced, because all of this is lost at a
-reboot and at a driver reload. Talks to the driver's own library (NVML) through ctypes; standard library only, Python 3.9.
-Exit 0: all read back as declared; 1: not.
-
-    gpu.py --config /etc/b300kit/gpu.json --result /run/b300kit/gpu.json
-
-NVML has no call that returns a locked clock. It is judged by what it does: with the lower and upper bound equal, the SM
-clock stands at the bound, at rest too, unless power, heat or an outer brake holds it down, and NVML says which.
+NVML has no call that returns a locked clock. It is judged by what it does: with the lower and the upper bound equal, the
+SM clock stands at the bound, at rest too, unless power, heat or an outer brake holds it down, and NVML says which.
 """
 
-import argparse
+from __future__ import annotations
+
 import ctypes
 import json
-import os
 import sys
-import tempfile
 import time
-from pathlib import Path
+from typing import Any
+
+from kit.plan.onhost.common import arguments, finish
 
 CLOCK_SM = 1
 READY_WAIT_S = 60
@@ -44,28 +38,28 @@ class NvmlError(Exception):
 class Nvml:
     """The few NVML calls needed here."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.library = ctypes.CDLL("libnvidia-ml.so.1")
         self.library.nvmlErrorString.restype = ctypes.c_char_p
         self.call("nvmlInit_v2")
 
-    def call(self, name, *arguments):
+    def call(self, name: str, *values: Any) -> None:
         """Call by name; NvmlError unless it succeeds."""
         try:
             function = getattr(self.library, name)
         except AttributeError as error:
             raise NvmlError(f"{name}: not in this driver's library") from error
-        code = function(*arguments)
+        code = function(*values)
         if code:
             raise NvmlError(f"{name}: {self.library.nvmlErrorString(code).decode(errors='replace')}")
 
-    def number(self, name, device, *arguments, kind=ctypes.c_uint):
+    def number(self, name: str, device: Any, *values: Any, kind: Any = ctypes.c_uint) -> int:
         """A call whose answer is one number through a pointer in the last place."""
         value = kind()
-        self.call(name, device, *arguments, ctypes.byref(value))
-        return value.value
+        self.call(name, device, *values, ctypes.byref(value))
+        return int(value.value)
 
-    def devices(self):
+    def devices(self) -> list[Any]:
         """Handles of all GPUs, in index order."""
         count = ctypes.c_uint()
         self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
@@ -76,26 +70,26 @@ class Nvml:
             handles.append(handle)
         return handles
 
-    def uuid(self, device):
+    def uuid(self, device: Any) -> str:
         """The GPU's UUID."""
         text = ctypes.create_string_buffer(96)
         self.call("nvmlDeviceGetUUID", device, text, ctypes.c_uint(96))
         return text.value.decode()
 
-    def power_w(self, device):
+    def power_w(self, device: Any) -> float:
         """Power limit in watts."""
         return self.number("nvmlDeviceGetPowerManagementLimit", device) / 1000
 
-    def persistence(self, device):
+    def persistence(self, device: Any) -> bool:
         """Whether persistence mode is on."""
         return bool(self.number("nvmlDeviceGetPersistenceMode", device))
 
-    def sm_clock(self, device):
+    def sm_clock(self, device: Any) -> int:
         """SM clock now, in MHz."""
         return self.number("nvmlDeviceGetClockInfo", device, ctypes.c_uint(CLOCK_SM))
 
-    def brakes(self, device):
-        """What holds the clock down now, in words."""
+    def brakes(self, device: Any) -> list[str]:
+        """What holds the clock down now, in words. The call has an older name in older drivers."""
         try:
             reasons = self.number("nvmlDeviceGetCurrentClocksEventReasons", device, kind=ctypes.c_ulonglong)
         except NvmlError:
@@ -103,33 +97,25 @@ class Nvml:
         return [word for bit, word in BRAKES.items() if reasons & bit]
 
 
-def main(argv):
-    """Set and read back every GPU; record it; say what is not as declared."""
-    options = argparse.ArgumentParser()
-    options.add_argument("--config", required=True)
-    options.add_argument("--result", required=True)
-    asked = options.parse_args(argv)
-    want = json.loads(Path(asked.config).read_text())
-    result = Path(asked.result)
+def main(argv: list[str]) -> int:
+    """Set and read back every GPU."""
+    asked = arguments(argv)
+    want = json.loads(asked.config.read_text())
     # A record of an earlier run must not stand for this one.
-    result.unlink(missing_ok=True)
-    gpus, wrong = [], []
+    asked.result.unlink(missing_ok=True)
+    gpus: list[dict[str, Any]] = []
     try:
         nvml = ready(want["count"])
         for device in nvml.devices():
-            apply(nvml, device, want)
+            declare(nvml, device, want)
         gpus, wrong = settled(nvml, want)
     except (NvmlError, OSError) as error:
         wrong = [str(error)]
-    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    record(result, {"schema_version": 1, "boot_id": boot_id, "gpus": gpus, "wrong": wrong})
-    for line in wrong:
-        print(line, file=sys.stderr)
-    return 1 if wrong else 0
+    return finish(asked, {"gpus": gpus, "wrong": wrong})
 
 
-def ready(count):
-    """NVML with all the declared GPUs; waits a while, as the driver loads during boot."""
+def ready(count: int) -> Nvml:
+    """NVML with all the declared GPUs; waits a while, as the driver loads during boot. NvmlError when it takes too long."""
     deadline = time.monotonic() + READY_WAIT_S
     while True:
         try:
@@ -145,7 +131,7 @@ def ready(count):
         time.sleep(1)
 
 
-def apply(nvml, device, want):
+def declare(nvml: Nvml, device: Any, want: dict[str, Any]) -> None:
     """Set what differs. Persistence first: without it the others are lost as soon as the last client closes."""
     if nvml.persistence(device) != want["persistence"]:
         nvml.call("nvmlDeviceSetPersistenceMode", device, ctypes.c_uint(int(want["persistence"])))
@@ -155,23 +141,21 @@ def apply(nvml, device, want):
     nvml.call("nvmlDeviceSetGpuLockedClocks", device, clock, clock)
 
 
-def settled(nvml, want):
+def settled(nvml: Nvml, want: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
     """Read every GPU until all stand as declared, or the time for settling is over."""
     deadline = time.monotonic() + SETTLE_WAIT_S
     while True:
         gpus = [read_back(nvml, index, device) for index, device in enumerate(nvml.devices())]
-        wrong = [fault for gpu in gpus for fault in judge(gpu, want)]
-        if not wrong or time.monotonic() >= deadline:
-            for gpu in gpus:
-                locked = not any(fault.startswith(f"GPU {gpu['index']}:") for fault in wrong)
-                gpu["locked_sm_clock"] = (
-                    {"minimum_mhz": want["sm_clock_mhz"], "maximum_mhz": want["sm_clock_mhz"]} if locked else None
-                )
-            return gpus, wrong
+        faults = [judge(gpu, want) for gpu in gpus]
+        if not any(faults) or time.monotonic() >= deadline:
+            bound = {"minimum_mhz": want["sm_clock_mhz"], "maximum_mhz": want["sm_clock_mhz"]}
+            for gpu, bad in zip(gpus, faults):  # noqa: B905  Python 3.9
+                gpu["locked_sm_clock"] = None if bad else bound
+            return gpus, [text for bad in faults for text in bad]
         time.sleep(0.5)
 
 
-def read_back(nvml, index, device):
+def read_back(nvml: Nvml, index: int, device: Any) -> dict[str, Any]:
     """One GPU as it is now."""
     return {
         "index": index,
@@ -183,7 +167,7 @@ def read_back(nvml, index, device):
     }
 
 
-def judge(gpu, want):
+def judge(gpu: dict[str, Any], want: dict[str, Any]) -> list[str]:
     """What of one GPU is not as declared."""
     name = f"GPU {gpu['index']}"
     faults = []
@@ -196,16 +180,6 @@ def judge(gpu, want):
     if not abs(off) <= CLOCK_STEP_MHZ and not held_down:
         faults.append(f"{name}: SM clock is {gpu['sm_clock_mhz']} MHz after locking it to {want['sm_clock_mhz']} MHz")
     return faults
-
-
-def record(path, document):
-    """Write the result in one piece: a reader never sees half a file."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
-        json.dump(document, file, indent=2, sort_keys=True)
-        file.write("\n")
-        os.fchmod(file.fileno(), 0o644)
-    os.replace(file.name, path)
 
 
 if __name__ == "__main__":
