@@ -35,6 +35,8 @@ class ManagedFile(_Frozen):
     mode: str = "0644"
     owner: str = "root"
     group: str = "root"
+    check_with: str | None = None
+    """Command that must accept the new file before it takes its place; ``%s`` is its temporary name."""
 
     @model_validator(mode="before")
     @classmethod
