@@ -12,7 +12,7 @@ from kit.record import read
 from kit.report.clean import one_line
 from kit.report.coremap import STYLE
 from kit.report.view import PageView, page
-from kit.report.words import seconds
+from kit.report.words import moment, seconds
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
@@ -33,6 +33,7 @@ def _template() -> Template:
         loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["line"] = one_line
+    environment.filters["moment"] = moment
     environment.filters["seconds"] = seconds
     # Drawings are made by kit.report.coremap, which escapes every text in them.
     environment.filters["drawing"] = lambda svg: Markup(svg)  # noqa: S704

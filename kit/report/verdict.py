@@ -40,7 +40,7 @@ def host_verdict(host: HostRecord, state: RunState) -> Verdict:
     if state is not RunState.FINISHED:
         return Verdict("cut", "interrupted", _last_stage(host))
     if failures := host_failures(host, ()):
-        return Verdict("bad", "failed", failures[0].text())
+        return Verdict("bad", "failed", short(failures[0]))
     if plan is None:
         return Verdict("cut", "not verified", "no plan was recorded")
     if plan.refused:
@@ -71,6 +71,11 @@ def host_failures(host: HostRecord, of_run: tuple[Failure, ...]) -> tuple[Failur
     return tuple(dict.fromkeys(found))
 
 
+def short(one: Failure) -> str:
+    """A failure for a table cell; the whole of it is told elsewhere."""
+    return f"{one.code}: {one.found or one.where}"
+
+
 def refusal_codes(host: HostRecord) -> frozenset[str]:
     """Codes of failures that only repeat a refused step."""
     plan = host.verify_plan or host.plan
@@ -82,13 +87,14 @@ def _by_code(exit_code: int, host: HostRecord, plan: Plan | None) -> Verdict:
     if exit_code == 0:
         kept = plan is not None and not plan.refused and not plan.pending
         changed = len(host.plan.of(Action.CHANGE)) if host.plan and host.verify_plan else 0
-        note = f"{changed} changed, then verified: {note}" if changed else note
+        if changed and kept and plan is not None:
+            note = f"{changed} changed, then verified: all {len(plan.steps)} steps are as declared"
         return Verdict("good", "as declared" if kept else "ok", note)
     if exit_code == 3:
         return Verdict("pending", "change pending", note)
     failures = host_failures(host, ())
     if exit_code != 4 and failures:
-        note = failures[0].text()
+        note = short(failures[0])
     return Verdict("bad", words.outcome(exit_code), note)
 
 

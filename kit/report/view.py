@@ -105,7 +105,8 @@ class PageView:
     headline: str
     state: str
     state_kind: str
-    state_text: str
+    state_lead: str
+    state_rest: str
     task: str
     started: str
     took: str
@@ -128,16 +129,17 @@ def page(run: RunRecord, check: Verification, sums: Mapping[str, str]) -> PageVi
     hosts = tuple(_host(host, run, of_run, number, end_s) for number, host in enumerate(run.hosts.values()))
     told = {failure for host in run.hosts.values() for failure in host_failures(host, of_run)}
     codes = {code for host in run.hosts.values() for code in refusal_codes(host)}
-    kind, text = _state(run)
+    kind, lead, rest = _state(run)
     return PageView(
         title=f"{document.task if document else 'run'} {run.id}",
         headline=run_headline(run),
         state=run.state.value,
         state_kind=kind,
-        state_text=text,
+        state_lead=lead,
+        state_rest=rest,
         task=document.task if document else "not known",
         started=document.started if document else "not known",
-        took=words.seconds(document.seconds) if document else "not known",
+        took=words.seconds(document.seconds) if document and document.seconds is not None else "",
         failures=tuple(f for f in of_run if f not in told and f.code not in codes),
         hosts=hosts,
         bars=_bars(run.stages, end_s),
@@ -150,19 +152,21 @@ def page(run: RunRecord, check: Verification, sums: Mapping[str, str]) -> PageVi
     )
 
 
-def _state(run: RunRecord) -> tuple[str, str]:
+def _state(run: RunRecord) -> tuple[str, str, str]:
     document = run.document
     if run.state is RunState.FINISHED and document is not None and document.exit_code is not None:
         kind = "good" if document.exit_code == 0 else "pending" if document.exit_code == 3 else "bad"
-        return kind, f"Finished, exit {document.exit_code}: {words.outcome(document.exit_code)}"
+        return kind, f"Finished, exit {document.exit_code}: {words.outcome(document.exit_code)}", ""
     if run.state is RunState.RUNNING:
-        return "open", "Still running when this page was made: what follows is what was recorded until then"
+        return "open", "Still running when this page was made", "What follows is what was recorded until then."
     if run.state is RunState.INTERRUPTED:
-        return "cut", (
-            "Interrupted: the process that wrote this record is gone and never said how it ended. What follows is what it "
-            "had recorded; whatever it did after that is not known. Run the command again: it looks at the host afresh"
+        return (
+            "cut",
+            "Interrupted",
+            "The process that wrote this record is gone and never said how it ended. What follows is what it had recorded; "
+            "whatever it did after that is not known. Run the command again: it looks at the host afresh.",
         )
-    return "bad", "The record of this run cannot be read; what could be read follows"
+    return "bad", "The record of this run cannot be read", "What could be read follows."
 
 
 def _host(host: HostRecord, run: RunRecord, of_run: tuple[Failure, ...], number: int, end_s: float) -> HostView:
@@ -251,7 +255,9 @@ def _end_s(run: RunRecord) -> float:
     stages = [*run.stages, *(stage for host in run.hosts.values() for stage in host.stages)]
     last = max((stage.offset_s + (stage.seconds or 0.0) for stage in stages), default=0.0)
     known = run.document.seconds if run.document and run.document.seconds is not None else 0.0
-    return max(last, known, 0.001)
+    # Nobody knows how long a cut-off stage went on, but it must be seen.
+    open_end = 1.15 if any(stage.seconds is None for stage in stages) else 1.0
+    return max(last * open_end, known, 0.001)
 
 
 def _bars(stages: Sequence[Stage], end_s: float) -> tuple[Bar, ...]:

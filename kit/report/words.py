@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from kit.plan.model import Action, Plan, Step
@@ -88,6 +89,14 @@ def seconds(value: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def moment(iso: str) -> str:
+    """``2026-11-29 19:40:11 UTC`` from a recorded time; the text itself when it is none."""
+    try:
+        return f"{datetime.fromisoformat(iso).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except ValueError:
+        return iso
+
+
 def ranges(numbers: Iterable[int]) -> str:
     """``0-3,8`` as the kernel writes CPU lists; ``none`` when there is none."""
     parts: list[list[int]] = []
@@ -100,7 +109,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def grouped(values: Sequence[tuple[int, str]], one: str, many: str) -> str:
-    """Equal values together: ``148 (all 4 GPUs)``, or ``148 on GPUs 0-2; 146 on GPU 3``."""
+    """Equal values together: ``148 (all 4 GPUs)``, or ``GPUs 0-2: 148; GPU 3: 146``."""
     if not values:
         return f"no {one}"
     groups: dict[str, list[int]] = {}
@@ -109,7 +118,7 @@ def grouped(values: Sequence[tuple[int, str]], one: str, many: str) -> str:
     if len(groups) == 1:
         only = next(iter(groups))
         return only if len(values) == 1 else f"{only} (all {len(values)} {many})"
-    return "; ".join(f"{value} on {_who(who, one, many)}" for value, who in groups.items())
+    return "; ".join(f"{_who(who, one, many)}: {value}" for value, who in groups.items())
 
 
 def _who(numbers: Sequence[int], one: str, many: str) -> str:

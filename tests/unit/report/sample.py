@@ -7,10 +7,12 @@ from typing import Any
 
 import yaml
 
-from kit.errors import failure
+from kit.apply.result import ApplyEvent, ApplyResult
+from kit.errors import Failure, failure
 from kit.facts.model import Facts
 from kit.plan.model import Action, ManagedFile, Plan, Step
-from kit.record.store import Run
+from kit.record.model import StageLine
+from kit.record.store import Room, Run
 from kit.spec.model import HostSpec, Lock
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -363,46 +365,74 @@ def settled(host: str = "b300-01") -> Plan:
     return plan(host, tuple(s.model_copy(update={"action": Action.KEEP, "file": None, "current": None}) for s in STEPS))
 
 
-def recorded(runs_dir: Path, finish: bool = True) -> Run:
-    """A run over three hosts: one provisioned, one refused, one not reached."""
+def events(host: str) -> tuple[ApplyEvent, ...]:
+    made = (
+        ("", "Gather what Ansible needs", "ok", 1.1), ("memory", "Switch swap off", "changed", 2.4),
+        ("memory", "Keep swap out of fstab", "changed", 0.9), ("cpu", "Write the governor unit", "changed", 1.2),
+        ("cpu", "Start the governor unit", "changed", 1.9), ("gpu", "Start the GPU settings unit", "changed", 3.6),
+        ("container_engine", "Write daemon.json", "changed", 1.0), ("container_engine", "Reload docker", "changed", 6.2),
+        ("firewall", "Check the rules before loading them", "ok", 0.8), ("firewall", "Load the rules", "changed", 1.3),
+    )  # fmt: skip
+    return tuple(ApplyEvent(host=host, role=r, task=t, status=s, seconds=n) for r, t, s, n in made)
+
+
+def timed(room: Room, stage: str, offset: float, seconds: float | None, failures: tuple[Failure, ...] = ()) -> None:
+    """A stage at a given time; without ``seconds`` one that never ended."""
+    at = f"2026-11-29T19:40:{int(offset) % 60:02d}.000+00:00"
+    room.append("stages", StageLine(stage=stage, event="begin", at=at, offset_s=offset))
+    if seconds is not None:
+        outcome = "failed" if failures else "ok"
+        end = StageLine(
+            stage=stage, event="end", at=at, offset_s=offset + seconds, seconds=seconds, outcome=outcome, failures=failures
+        )
+        room.append("stages", end)
+
+
+LOST = failure(
+    "ssh.unreachable",
+    "b300-03: ssh 192.0.2.12:22",
+    "an answer within 10 s",
+    "No route to host",
+    "look at the host's console and its network, then run again",
+)
+
+
+def recorded(runs_dir: Path, finish: bool = True, hosts: int = 3) -> Run:
+    """A run over three hosts: one provisioned, one refused, one not reached. Unfinished, it stops while it applies."""
     run = Run.create("provision", ["invoke", "provision", "--host", "b300"], runs_dir)
-    names = ("b300-01", "b300-02", "b300-03")
+    names = ("b300-01", "b300-02", "b300-03")[:hosts]
     for name in names:
         run.host(name).put("spec", spec(name))
         run.host(name).put("lock", lock())
-    good, bad, away = (run.host(name) for name in names)
-    with good.stage("facts"):
-        good.put("facts", facts())
-    with good.stage("plan"):
-        good.put("plan", plan())
-    with bad.stage("facts"):
+    good = run.host(names[0])
+    timed(good, "facts", 0.02, 1.31)
+    good.put("facts", facts())
+    timed(good, "plan", 1.34, 0.06)
+    good.put("plan", plan())
+    timed(good, "apply", 1.45, 24.8 if finish else None)
+    for event in events("b300-01")[: None if finish else 4]:
+        good.event(event)
+    if hosts > 1:
+        bad = run.host(names[1])
+        timed(bad, "facts", 0.02, 1.52)
         bad.put("facts", facts())
-    with bad.stage("plan"):
+        timed(bad, "plan", 1.55, 0.05)
         bad.put("plan", plan("b300-02", STEPS + REFUSE))
-    lost = failure(
-        "ssh.unreachable",
-        "b300-03: ssh 192.0.2.12:22",
-        "an answer within 10 s",
-        "No route to host",
-        "look at the host's console and its network, then run again",
-    )
-    away.append("stages", {"stage": "facts", "event": "begin", "at": "2026-11-29T19:40:10Z", "offset_s": 0.02})
-    away.append(
-        "stages",
-        {
-            "stage": "facts",
-            "event": "end",
-            "at": "2026-11-29T19:40:20Z",
-            "offset_s": 10.1,
-            "seconds": 10.04,
-            "outcome": "failed",
-            "failures": [lost.model_dump()],
-        },
-    )
+    if hosts > 2:
+        timed(run.host(names[2]), "facts", 0.02, 10.04, (LOST,))
     if finish:
-        with good.stage("verify-facts"):
-            good.put("verify-facts", facts())
-        with good.stage("verify-plan"):
-            good.put("verify-plan", settled())
-        run.finish(8, [lost], {"b300-01": 0, "b300-02": 4, "b300-03": 7})
+        good.put("recap", ApplyResult(host="b300-01", ok=10, changed=8, seconds=20.4, events=events("b300-01")))
+        timed(good, "verify-facts", 26.3, 1.28)
+        after = facts_document()
+        after["memory"] |= {"swap_total_kib": 0, "swap_in_fstab": False}
+        after["cpu"]["logical"] = [logical(n, governor="performance") for n in range(256)]
+        after["gpu"]["gpus"] = [
+            gpu(n, persistence=True, locked_sm_clock={"minimum_mhz": 2032, "maximum_mhz": 2032}) for n in range(4)
+        ]
+        after["docker"] |= {"live_restore": True}
+        good.put("verify-facts", Facts.model_validate(after))
+        timed(good, "verify-plan", 27.6, 0.06)
+        good.put("verify-plan", settled())
+        ends = {"b300-01": 0, "b300-02": 4, "b300-03": 7}
+        run.finish(8 if hosts == 3 else 0, [LOST] if hosts == 3 else [], {name: ends[name] for name in names})
     return run
