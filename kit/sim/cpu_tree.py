@@ -65,8 +65,11 @@ def _one_cpu(cpu: Cpu, core: int, thread: int) -> Iterator[tuple[str, str]]:
         "thread_siblings_list": ranges(here),
         "thread_siblings": mask(here, total),
         "core_cpus_list": ranges(here),
+        "core_cpus": mask(here, total),
         "core_siblings_list": ranges(mates),
+        "core_siblings": mask(mates, total),
         "package_cpus_list": ranges(mates),
+        "package_cpus": mask(mates, total),
     }
     frequency = {
         "scaling_driver": "intel_pstate",

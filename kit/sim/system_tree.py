@@ -111,7 +111,9 @@ def _driver_files(profile: Profile) -> Mapping[str, str]:
         f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build  (root@host)\nGCC version: gcc 12"
     )
     return {"nvidia/version": banner} | {
-        f"nvidia/gpus/{gpu.bus_id[4:].lower()}/information": f"Model: \t\t {gpu.name}\nGPU UUID: \t {gpu.uuid}\nDevice Minor: \t {index}"
+        f"nvidia/gpus/{gpu.bus_id[4:].lower()}/information": (
+            f"Model: \t\t {gpu.name}\nGPU UUID: \t {gpu.uuid}\nDevice Minor: \t {index}"
+        )
         for index, gpu in enumerate(profile.gpus)
     }
 
