@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from kit.apply.result import ApplyEvent, ApplyResult
+from kit.cores.model import Assignment, CoreDecision
 from kit.errors import Failure
 from kit.facts.model import Facts
 from kit.plan.model import Plan
@@ -119,8 +120,8 @@ class HostRecord:
     plan: Plan | None = None
     verify_facts: Facts | None = None
     verify_plan: Plan | None = None
-    decision: Any = None
-    assignment: Any = None
+    cores: CoreDecision | None = None
+    assignment: Assignment | None = None
     apply: Mapping[str, Any] | None = None
     recap: ApplyResult | None = None
     events: tuple[ApplyEvent, ...] = ()

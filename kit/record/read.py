@@ -12,6 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from kit.apply.result import ApplyEvent, ApplyResult
+from kit.cores.model import Assignment, CoreDecision
 from kit.errors import ExitCode, KitError, failure
 from kit.facts.model import Facts
 from kit.plan.model import Plan
@@ -190,6 +191,8 @@ def _host(folder: Path, run: RunDocument | None) -> HostRecord:
         plan=_read(latest("plan", ".json"), _json, Plan, problems),
         verify_facts=_read(latest("verify-facts", ".json"), _json, Facts, problems),
         verify_plan=_read(latest("verify-plan", ".json"), _json, Plan, problems),
+        cores=_read(latest("cores", ".json"), _json, CoreDecision, problems),
+        assignment=_read(latest("assignment", ".json"), _json, Assignment, problems),
         apply=mapping("apply"),
         recap=_read(latest("recap", ".json"), _json, ApplyResult, problems),
         events=_typed(folder / EVENTS, ApplyEvent, problems),

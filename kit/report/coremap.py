@@ -28,7 +28,7 @@ MEANING: Mapping[Role, str] = {
 
 
 @dataclass(frozen=True)
-class Seat:
+class Occupant:
     """Who sits on a core. ``label`` is drawn (at most six characters), ``text`` is said."""
 
     role: Role
@@ -49,12 +49,12 @@ class Cell:
     speed: Speed
     detail: str
     """Why it is called fast or slow, for the hover text."""
-    seat: Seat | None = None
+    occupant: Occupant | None = None
 
     def text(self) -> str:
         """Everything about the core in one sentence."""
         place = f"package {_or_not_verified(self.package)}, NUMA node {_or_not_verified(self.node)}"
-        who = self.seat.text if self.seat else "nobody assigned"
+        who = self.occupant.text if self.occupant else "nobody assigned"
         return one_line(f"Core with CPU {ranges(self.cpus)}: {who}; {self.speed} ({self.detail}); {place}")
 
 
@@ -131,13 +131,13 @@ def summary(cells: Sequence[Cell]) -> str:
     unknown = f", {counts['unknown']} of unverified speed" if counts["unknown"] else ""
     parts = [f"{len(cells)} physical cores: {counts['fast']} fast, {counts['slow']} slow{unknown}"]
     for role in LABELS:
-        seated = [cell for cell in cells if cell.seat and cell.seat.role == role]
+        seated = [cell for cell in cells if cell.occupant and cell.occupant.role == role]
         if not seated:
             continue
         if role in ("os", "rest"):
             parts.append(f"{MEANING[role]} on {len(seated)} cores")
         else:
-            parts += [f"{cell.seat.text} on CPU {ranges(cell.cpus)} ({cell.speed})" for cell in seated if cell.seat]
+            parts += [f"{cell.occupant.text} on CPU {ranges(cell.cpus)} ({cell.speed})" for cell in seated if cell.occupant]
     return one_line("; ".join(parts) + ".")
 
 
@@ -183,26 +183,25 @@ def _node(body: list[str], y: float, node: int | None, cells: list[Cell], ident:
 
 def _cell(cell: Cell, x: float, y: float, width: float, ident: str, size: _Size) -> str:
     fill = f' fill="url(#{ident}-h)"' if cell.speed == "unknown" else ""
-    seat = cell.seat
+    who = cell.occupant
     parts = [
         f"<g><title>{escape(cell.text())}</title>"
         f'<rect class="cm-{cell.speed}"{fill} x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{size.cell_height}" rx="4"/>'
         f'<text class="cm-soft" x="{x + width / 2:.1f}" y="{y + 12:.1f}" text-anchor="middle" font-size="10">{cell.cpu}</text>'
     ]
-    if seat and seat.role == "rest":
-        parts.append(_text(seat.label, x + width / 2, y + size.cell_height - 9, 11, "cm-soft"))
-    elif seat:
-        parts.append(_badge(seat, x + 3, y + 15, width - 6, size.cell_height - 18, size.label))
+    if who and who.role == "rest":
+        parts.append(_text(who.label, x + width / 2, y + size.cell_height - 9, 11, "cm-soft"))
+    elif who:
+        parts.append(_badge(who, x + 3, y + 15, width - 6, size.cell_height - 18, size.label))
     return "".join(parts) + "</g>"
 
 
-def _badge(seat: Seat, x: float, y: float, width: float, height: float, font: int) -> str:
-    label = one_line(seat.label)[:6]
+def _badge(who: Occupant, x: float, y: float, width: float, height: float, font: int) -> str:
+    label = one_line(who.label)[:6]
     # Bold capitals are about 0.75 em wide: a long label is set smaller, not cut.
     fitting = min(font, int((width - 4) / max(1, len(label)) / 0.8))
-    return (
-        f'<rect class="cm-badge cm-{seat.role}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" rx="3"/>'
-        + _text(label, x + width / 2, y + height / 2 + fitting * 0.36, fitting, "cm-on")
+    return f'<rect class="cm-badge cm-{who.role}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height}" rx="3"/>' + _text(
+        label, x + width / 2, y + height / 2 + fitting * 0.36, fitting, "cm-on"
     )
 
 
@@ -219,9 +218,9 @@ def _legend(body: list[str], y: float, cells: Sequence[Cell], ident: str, size: 
             fill = f' fill="url(#{ident}-h)"' if speed == "unknown" else ""
             entries.append((f'<rect class="cm-{speed}"{fill} x="1" y="1" width="42" height="18" rx="4"/>', text))
     for role, label in LABELS.items():
-        if any(cell.seat and cell.seat.role == role for cell in cells):
+        if any(cell.occupant and cell.occupant.role == role for cell in cells):
             shown = "TP0…" if role == "scheduler" else label
-            mark = _text(label, 22, 14, 11, "cm-soft") if role == "rest" else _badge(Seat(role, shown, ""), 0, 0, 44, 20, 11)
+            mark = _text(label, 22, 14, 11, "cm-soft") if role == "rest" else _badge(Occupant(role, shown, ""), 0, 0, 44, 20, 11)
             entries.append((mark, MEANING[role]))
     x = float(size.inset)
     for mark, text in entries:

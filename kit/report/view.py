@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kit.apply.result import ApplyEvent
+from kit.cores.model import Seat, Source
 from kit.errors import Failure
 from kit.facts.model import Facts
 from kit.plan.model import Action, Plan, Step
@@ -70,6 +71,9 @@ class CoreView:
     narrow: str
     words: str
     reasons: tuple[str, ...]
+    sources: tuple[Source, ...]
+    seats: tuple[tuple[Seat, str], ...]
+    """With the seat's CPUs as text."""
 
 
 @dataclass(frozen=True)
@@ -240,13 +244,15 @@ def _core(host: HostRecord, number: int) -> CoreView | None:
     facts = host.verify_facts or host.facts
     if facts is None:
         return None
-    cells = seats.cells(facts.cpu, host.decision, host.assignment)
+    cells = seats.cells(facts.cpu, host.cores, host.assignment)
     title = f"Core map of {host.name}"
     return CoreView(
         core_map_svg(cells, title, f"cm{number}w", WIDE, styled=False),
         core_map_svg(cells, title, f"cm{number}n", NARROW, styled=False),
         summary(cells),
-        seats.reasons(host.decision, host.assignment),
+        seats.reasons(host.cores, host.assignment),
+        host.cores.sources if host.cores else (),
+        tuple((seat, words.ranges(seat.cpus)) for seat in seats.seated(host.assignment)) if host.assignment else (),
     )
 
 

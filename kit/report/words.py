@@ -98,14 +98,14 @@ def moment(iso: str) -> str:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """``0-3,8`` as the kernel writes CPU lists; ``none`` when there is none."""
+    """``0-3, 8``: the kernel's CPU lists, with spaces, or ``1, 129`` would read as a number. ``none`` when there is none."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:
             parts[-1][1] = number
         else:
             parts.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "none"
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "none"
 
 
 def grouped(values: Sequence[tuple[int, str]], one: str, many: str) -> str:

@@ -8,6 +8,9 @@ from typing import Any
 import yaml
 
 from kit.apply.result import ApplyEvent, ApplyResult
+from kit.cores.assign import assign
+from kit.cores.decide import decide
+from kit.cores.model import Assignment, CoreDecision
 from kit.errors import Failure, failure
 from kit.facts.model import Facts
 from kit.plan.model import Action, ManagedFile, Plan, Step
@@ -365,6 +368,15 @@ def settled(host: str = "b300-01") -> Plan:
     return plan(host, tuple(s.model_copy(update={"action": Action.KEEP, "file": None, "current": None}) for s in STEPS))
 
 
+def decision() -> CoreDecision:
+    """What the kit itself decides about this host."""
+    return decide(spec().cpu, facts().cpu)
+
+
+def assignment() -> Assignment:
+    return assign(spec().cpu, decision(), facts())
+
+
 def events(host: str) -> tuple[ApplyEvent, ...]:
     made = (
         ("", "Gather what Ansible needs", "ok", 1.1), ("memory", "Switch swap off", "changed", 2.4),
@@ -409,6 +421,8 @@ def recorded(runs_dir: Path, finish: bool = True, hosts: int = 3) -> Run:
     good.put("facts", facts())
     timed(good, "plan", 1.34, 0.06)
     good.put("plan", plan())
+    good.put("cores", decision())
+    good.put("assignment", assignment())
     timed(good, "apply", 1.45, 24.8 if finish else None)
     for event in events("b300-01")[: None if finish else 4]:
         good.event(event)

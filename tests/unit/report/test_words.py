@@ -25,7 +25,7 @@ def test_seconds(value: float | None, text: str) -> None:
 @given(st.sets(st.integers(0, 300)))
 def test_ranges_name_each_number_once(numbers: set[int]) -> None:
     text = words.ranges(numbers)
-    parts = [] if text == "none" else [part.partition("-") for part in text.split(",")]
+    parts = [] if text == "none" else [part.partition("-") for part in text.split(", ")]
     back = [n for a, _, b in parts for n in range(int(a), int(b or a) + 1)]
     assert back == sorted(numbers)
 
@@ -76,7 +76,7 @@ def test_a_fact_that_is_unknown_on_one_gpu_is_not_verified_as_a_whole() -> None:
     stack = {**sample.facts_document()["gpu"], "gpus": gpus}
     area = next(a for a in rows.areas(sample.facts(gpu=stack), sample.spec()) if a.title == "GPUs")
     sms = next(r for r in area.rows if r.label == "SMs (CUDA driver)")
-    assert sms == row.Row("SMs (CUDA driver)", "GPUs 0-1,3: 148; GPU 2: not verified: libcuda is missing", "148", verified=False)
+    assert sms == row.Row("SMs (CUDA driver)", "GPUs 0-1, 3: 148; GPU 2: not verified: libcuda is missing", "148", verified=False)
 
 
 def test_no_known_fact_is_shown_as_a_python_value() -> None:
