@@ -1,4 +1,4 @@
-"""Docker: installed, configured, running with that configuration, and able to hand GPUs to containers by CDI."""
+"""Docker: installed, configured, and running with that configuration."""
 
 from __future__ import annotations
 
@@ -8,18 +8,10 @@ from typing import Any
 from kit.facts.model import Facts, HostFile
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import render
+from kit.plan.areas import cdi
 from kit.plan.model import Action, ManagedFile, Step
-from kit.plan.steps import change, file_step, keep, pending, refuse, unit_step
-from kit.plan.where import (
-    CDI_SPECS,
-    CDI_UNIT,
-    DAEMON_JSON,
-    DOCKER_DROP_IN,
-    DOCKER_LOADED,
-    DOCKER_UNIT,
-    NVIDIA_CTK,
-    unit_file,
-)
+from kit.plan.steps import change, file_step, keep, refuse
+from kit.plan.where import DAEMON_JSON, DOCKER_DROP_IN, DOCKER_LOADED, DOCKER_UNIT
 from kit.spec.model import HostSpec, Lock
 
 ROLE = "container_engine"
@@ -41,7 +33,7 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
         service,
         _limits(spec, facts, service.action is Action.CHANGE),
         _daemon(spec, facts, fresh, service.action is Action.CHANGE),
-        *_cdi(spec, facts),
+        *cdi.steps(spec, lock, facts),
     ]
 
 
@@ -250,7 +242,7 @@ def _daemon(spec: HostSpec, facts: Facts, fresh: bool, restarts: bool) -> Step:
             disruptive=True,
             arguments={"units_restart": [DOCKER_UNIT]},
         )
-    if live != want["live-restore"] or not _features_loaded(spec, facts, started):
+    if live != want["live-restore"] or not _features_loaded(spec, facts, started if is_known(started) else {}):
         return change(
             id,
             f"the daemon has not taken over its file yet ({found}); a reload is enough",
@@ -269,50 +261,3 @@ def _features_loaded(spec: HostSpec, facts: Facts, started: dict[str, Any]) -> b
     listed = facts.docker.cdi_devices
     features = started.get("features")
     return (is_known(listed) and bool(listed)) or (isinstance(features, dict) and features.get("cdi") is True)
-
-
-def _cdi(spec: HostSpec, facts: Facts) -> list[Step]:
-    ids = ("docker.cdi_unit_file", "docker.cdi_unit", "docker.cdi")
-    if not spec.docker.cdi:
-        return [keep(id, "CDI is declared off", found="not judged") for id in ids]
-    present = [p for p in CDI_SPECS if (f := facts.files.get(p)) is not None and f.exists]
-    tool = facts.files.get(NVIDIA_CTK)
-    ours = facts.files.get(unit_file(CDI_UNIT))
-    if present and not (ours is not None and ours.exists):
-        found = ", ".join(present)
-        return [
-            keep(id, f"the GPUs are described for CDI already, not by this kit ({found})", expected="described", found=found)
-            for id in ids
-        ]
-    if tool is None or not tool.exists:
-        return [
-            refuse(
-                id,
-                "docker.cdi is declared, but there is no nvidia-ctk to describe the GPUs with",
-                expected=NVIDIA_CTK,
-                found="absent",
-                next="install nvidia-container-toolkit from the host's own apt source, or declare docker.cdi false",
-            )
-            for id in ids
-        ]
-    content = render.text("cdi.service.j2", nvidia_ctk=NVIDIA_CTK, output=CDI_SPECS[0])
-    file = file_step(
-        ids[0],
-        ManagedFile(path=unit_file(CDI_UNIT), content=content),
-        facts,
-        ROLE,
-        why="describes the GPUs at each boot",
-        disruptive=True,
-    )
-    unit = unit_step(ids[1], CDI_UNIT, facts, ROLE, [file], why="describes the GPUs at each boot")
-    if present and not pending([file, unit]):
-        return [file, unit, keep(ids[2], "the GPUs are described for CDI", expected="described", found=", ".join(present))]
-    spec_step = change(
-        ids[2],
-        "the GPUs are not described for CDI yet" if not present else "the description is made again",
-        ROLE,
-        expected="described",
-        found=", ".join(present) or "absent",
-        arguments={"units_restart": [CDI_UNIT]},
-    )
-    return [file, unit, spec_step]

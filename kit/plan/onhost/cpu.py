@@ -10,6 +10,7 @@ from typing import Any
 from kit.plan.onhost.common import Part, put, read, run, set_parts
 
 TOOL = "intel-speed-select"
+AT_ONCE = 64
 CPUS = "sys/devices/system/cpu"
 FIXED = (errno.EIO, errno.EPERM, errno.EINVAL, errno.ENOSPC)
 """What the kernel answers for an interrupt that cannot move: per-CPU ones, and those it spreads itself (NVMe queues)."""
@@ -31,26 +32,52 @@ def mask_cpus(mask: str) -> set[int]:
 
 
 def priority(want: dict[str, str], root: Path) -> tuple[Any, list[str]]:
-    """Priority Core Turbo: turbo-freq and core-power on, the declared CPUs in CLOS 0. ``want``: {"cpus": list text}."""
+    """Priority Core Turbo: turbo-freq and core-power on, the declared CPUs in CLOS 0 and no other. ``want``: {"cpus": list text}.
+
+    The association alone proves nothing: with core power off every CPU is in CLOS 0.
+    """
     declared = cpus(want["cpus"])
-    if clos_zero(want["cpus"]) != declared:
+    everywhere = sorted(cpus(read(root / CPUS / "online")))
+    if states() != {"enabled"} or clos_zero(everywhere) != declared:
         run([TOOL, "-c", want["cpus"], "turbo-freq", "enable", "--auto"])
-    found = clos_zero(want["cpus"])
-    missing = sorted(declared - found)
-    return {"clos_0": sorted(found)}, [f"CPUs {missing} are not in CLOS 0"] if missing else []
+    state, found = states(), clos_zero(everywhere)
+    bad = []
+    if state != {"enabled"}:
+        bad.append(f"turbo-freq and core-power are {', '.join(sorted(state)) or 'not reported'}")
+    if found != declared:
+        bad.append(f"CLOS 0 holds CPUs {sorted(found)}, declared are {want['cpus']}")
+    return {"states": sorted(state), "clos_0": sorted(found)}, bad
 
 
-def clos_zero(listed: str) -> set[int]:
-    """The CPUs among ``listed`` that the tool reports in CLOS 0. It reports on standard error in many versions."""
-    done = run([TOOL, "-c", listed, "core-power", "get-assoc"])
+def report(*words: str) -> list[str]:
+    """What the tool says, line by line. It reports on standard error in many versions."""
+    done = run([TOOL, *words])
+    return [line.strip().replace(" ", "") for line in (done.stdout + "\n" + done.stderr).splitlines()]
+
+
+def states() -> set[str]:
+    """State words of turbo-freq and core-power over all packages and power domains, at the level in force."""
+    levels = [
+        line.partition(":")[2]
+        for line in report("perf-profile", "get-config-current-level")
+        if "current_level:" in line or "current-level:" in line
+    ]
+    if not levels:
+        raise ValueError("intel-speed-select names no current level")
+    lines = report("perf-profile", "info", "-l", levels[0])
+    return {line.partition(":")[2] for line in lines if line.startswith(("speed-select-turbo-freq:", "speed-select-core-power:"))}
+
+
+def clos_zero(among: list[int]) -> set[int]:
+    """The CPUs that the tool reports in CLOS 0. It takes no more than 64 at once in older versions."""
     found: set[int] = set()
-    cpu = -1
-    for line in (done.stdout + "\n" + done.stderr).splitlines():
-        words = line.strip()
-        if words.startswith("cpu-"):
-            cpu = int(words[4:].split()[0].rstrip(":"))
-        elif words.replace(" ", "") == "clos:0" and cpu >= 0:
-            found.add(cpu)
+    for start in range(0, len(among), AT_ONCE):
+        cpu = -1
+        for line in report("-c", ",".join(map(str, among[start : start + AT_ONCE])), "core-power", "get-assoc"):
+            if line.startswith("cpu-"):
+                cpu = int(line[4:].partition(":")[0])
+            elif line == "clos:0" and cpu >= 0:
+                found.add(cpu)
     return found
 
 
