@@ -13,7 +13,7 @@ ROLE = "container_engine"
 
 
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
-    """Unit file, unit, and whether a description is there. One that somebody else keeps (NVIDIA's own refresh unit) is left alone:
+    """Unit file, unit, and whether a description is there. Somebody else's (NVIDIA's refresh unit) is left alone:
     two descriptions of the same devices conflict."""
     ids = ("docker.cdi_unit_file", "docker.cdi_unit", "docker.cdi")
     if not spec.docker.cdi:

@@ -77,7 +77,7 @@ def _fast_cores(spec: HostSpec, now: CoreDecision, later: CoreDecision) -> Step:
             f"the fast cores are not certain: {later.refused}",
             expected=expected,
             found=later.reason,
-            next="`invoke probe --host NAME --measure-cores`; look at the BIOS (Priority Core Turbo, SST); or correct cpu.fast_cores",
+            next="`invoke probe --host NAME --measure-cores`; look at the BIOS (Priority Core Turbo); or correct cpu.fast_cores",
         )
     found = f"cores {render.cpu_list(later.fast_cores)}"
     if now.refused is None and now.fast_cores == later.fast_cores:
@@ -100,7 +100,7 @@ def _turbo(spec: HostSpec, cpu: Cpu, chosen: tuple[int, ...] | Unknown) -> Step:
                 f"Priority Core Turbo: {why}",
                 expected="on",
                 found=why,
-                next="switch it on in the BIOS"),
+                next="switch it on in the BIOS",
             )
         return keep(
             id, f"Priority Core Turbo is {why}; the fast cores are judged by other evidence", expected="if supported", found=why
