@@ -11,9 +11,9 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from kit.sim.layer import USER
 from kit.sim.model import HostState
-from kit.sim.packages import DRIVER, HELD, installed_version
+from kit.sim.rootfs.layer import USER
+from kit.sim.rootfs.packages import DRIVER, HELD, installed_version
 from kit.spec.model import FleetFile, HostSpec, Lock
 
 LOCKED = {name: installed_version(name) for name in HELD}

@@ -10,14 +10,15 @@ import time
 from contextlib import suppress
 
 from kit.errors import ExitCode, KitError, failure
-from kit.sim import cgroups, declare, host_root, mounts, network, nspawn, states
-from kit.sim import profile as profiles
-from kit.sim.debian import debian_layer
-from kit.sim.keys import ensure_pair
-from kit.sim.layer import hardware_layer, kit_layer
+from kit.sim import declare, states
+from kit.sim.hardware import profile as profiles
 from kit.sim.locks import exclusive
+from kit.sim.machine import cgroups, network, nspawn
 from kit.sim.model import HostState, Progress, Removed, Runtime, SimHost
 from kit.sim.places import MACHINE_LOCK, Places, address
+from kit.sim.rootfs import host_root, layer, mounts
+from kit.sim.rootfs.debian import debian_layer
+from kit.sim.rootfs.keys import ensure_pair
 
 BOOT_TIMEOUT_S = 60
 
@@ -74,8 +75,8 @@ def up(places: Places, name: str, profile: str, runtime: Runtime, progress: Prog
 def _create(places: Places, name: str, profile: str, runtime: Runtime, progress: Progress) -> HostState:
     hardware = profiles.load(profile)
     debian = debian_layer(places, progress)
-    kit = kit_layer(places, debian, progress)
-    own = hardware_layer(places, profile, hardware, kit, progress)
+    kit = layer.kit_layer(places, debian, progress)
+    own = layer.hardware_layer(places, profile, hardware, kit, progress)
     at = places.host(name)
     progress(f"{name}: booting ({profile}, {runtime})")
     with exclusive(places.sim / "locks" / "client_key.lock"):
@@ -88,9 +89,11 @@ def _create(places: Places, name: str, profile: str, runtime: Runtime, progress:
         state = HostState(
             name=name, profile=profile, runtime=runtime, index=index, address=address(index), host_key=host_key,
             machine_boot_id=states.machine_boot_id(), supervisor_pid=0, supervisor_start=0,
+            layers=(own.name, kit.name, debian.name),
         )  # fmt: skip
         states.write(places, state)
         network.connect(index)
+    layer.prune(places, {name for known in states.read_all(places) for name in known.layers})
     config = nspawn.prepare(at, name, index, hardware.memory_limit_mib)
     at.supervisor_config.write_text(config)
     return _supervise(places, state)

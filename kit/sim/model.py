@@ -29,6 +29,8 @@ class HostState(_Frozen):
     address: str
     port: int = 22
     host_key: str
+    layers: tuple[str, ...] = ()
+    """Folders under ``layers/`` that its root file system is made of."""
     machine_boot_id: str
     """Boot of the control machine; a state from an earlier one is stale."""
     supervisor_pid: int

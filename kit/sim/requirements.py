@@ -6,8 +6,8 @@ import shutil
 from pathlib import Path
 
 from kit.errors import ExitCode, Failure, KitError, failure
-from kit.sim.debian import KEYRING
 from kit.sim.model import Runtime
+from kit.sim.rootfs.debian import KEYRING
 
 TOOLS = {
     "systemd-nspawn": "systemd-container",

@@ -6,7 +6,7 @@ import os
 import uuid
 from pathlib import Path
 
-from kit.sim.keys import ensure_pair
+from kit.sim.rootfs.keys import ensure_pair
 
 _OPS_ID = 1000
 

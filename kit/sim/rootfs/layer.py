@@ -9,22 +9,26 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kit.sim import mounts, packages, stubs_build
 from kit.sim.commands import run
+from kit.sim.hardware import stubs_build
+from kit.sim.hardware.profile import Profile
+from kit.sim.hardware.system_tree import hardware_files
 from kit.sim.locks import exclusive
 from kit.sim.model import Progress
 from kit.sim.places import Places
-from kit.sim.profile import Profile
-from kit.sim.system_tree import hardware_files
+from kit.sim.rootfs import mounts, packages
 
 HERE = Path(__file__).resolve().parent
+SIM = HERE.parent
 GUEST = HERE / "guest"
-STUBS = HERE / "stubs"
+STUBS = SIM / "stubs"
 USER = "ops"
+_UNUSED_S = 24 * 3600
 MASKED = (
     "networking.service",
     "systemd-networkd.service",
@@ -36,7 +40,7 @@ MASKED = (
 
 def _sources() -> list[Path]:
     listed = [*GUEST.rglob("*"), *STUBS.rglob("*"), *packages.DEBS.rglob("*")]
-    listed += [HERE / "layer.py", HERE / "packages.py", HERE / "stubs_build.py"]
+    listed += [HERE / "layer.py", HERE / "packages.py", SIM / "hardware/stubs_build.py"]
     return sorted(p for p in listed if p.is_file() and "__pycache__" not in p.parts)
 
 
@@ -44,7 +48,7 @@ def layer_name(debian: str) -> str:
     """Changes with any file that goes into the layer and with the Debian layer under it."""
     digest = hashlib.sha256(debian.encode())
     for path in _sources():
-        digest.update(str(path.relative_to(HERE)).encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(str(path.relative_to(SIM)).encode() + b"\0" + path.read_bytes() + b"\0")
     return f"kit-{digest.hexdigest()[:12]}"
 
 
@@ -98,6 +102,7 @@ def kit_layer(places: Places, debian: Path, progress: Progress) -> Path:
     target = places.layers / layer_name(debian.name)
     with exclusive(places.sim / "layers.lock"):
         if target.is_dir():
+            os.utime(target)
             return target
         progress("building the simulated hardware's layer (once, some seconds)")
         work = places.layers / f"{target.name}.new"
@@ -121,6 +126,7 @@ def hardware_layer(places: Places, name: str, profile: Profile, kit: Path, progr
     target = places.layers / f"hardware-{name}-{digest.hexdigest()[:12]}"
     with exclusive(places.sim / "layers.lock"):
         if target.is_dir():
+            os.utime(target)
             return target
         progress(f"building the hardware of profile {name}")
         work = places.layers / f"{target.name}.new"
@@ -138,6 +144,15 @@ def hardware_layer(places: Places, name: str, profile: Profile, kit: Path, progr
             (libraries / library).symlink_to(versioned)
         work.rename(target)
     return target
+
+
+def prune(places: Places, used: set[str]) -> None:
+    """Delete layers that no host is made of and that nobody asked for in a day: each change of a source makes a new one."""
+    with exclusive(places.sim / "layers.lock"):
+        for folder in places.layers.iterdir():
+            stale = time.time() - folder.stat().st_mtime > _UNUSED_S
+            if stale and folder.name not in used and not folder.name.startswith("debian-"):
+                mounts.delete(folder)
 
 
 def memory_kib() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kit.sim.profile import Cpu
+from kit.sim.hardware.profile import Cpu
 
 _CSTATES = (("POLL", 0), ("C1", 1), ("C1E", 2), ("C6", 170), ("C6P", 210))
 """Idle states of such a processor and their exit latency in microseconds."""

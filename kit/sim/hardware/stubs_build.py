@@ -12,7 +12,7 @@ from pathlib import Path
 from kit.errors import ExitCode, KitError, failure
 from kit.sim.commands import run
 
-STUBS = Path(__file__).resolve().parent / "stubs"
+STUBS = Path(__file__).resolve().parent.parent / "stubs"
 GUEST_LIBC = (2, 36)
 """Of Debian 12."""
 LIBRARIES = {

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from kit.errors import ExitCode, KitError, failure
 
-PROFILES = Path(__file__).resolve().parent / "profiles"
+PROFILES = Path(__file__).resolve().parent.parent / "profiles"
 Refusal = Annotated[str, StringConstraints(pattern=r"^(unsupported|error [0-9]{1,3})$")]
 """What the call that asks for the value answers instead: NOT_SUPPORTED, or an NVML error code."""
 Number = Annotated[int, Field(ge=-1)] | Refusal

@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from kit.sim.cpu_tree import cpu_files, cpuinfo, mask, node_files, ranges
-from kit.sim.profile import Profile, gpu_facts
+from kit.sim.hardware.cpu_tree import cpu_files, cpuinfo, mask, node_files, ranges
+from kit.sim.hardware.profile import Profile, gpu_facts
 
 _IRQS = range(24, 88)
 SYSCTLS = {

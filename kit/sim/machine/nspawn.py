@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kit.sim import cgroups
+from kit.sim.machine import cgroups
 from kit.sim.places import HostPlaces, netns
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")

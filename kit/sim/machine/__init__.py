@@ -1,0 +1,1 @@
+"""What a simulated host runs on: namespaces, control groups, the process that keeps it up."""
