@@ -34,7 +34,7 @@ apt-mark unhold docker.io >/dev/null
 nft delete table inet b300kit
 sed -i 's/"live-restore": true/"live-restore": false/' /etc/docker/daemon.json
 """
-"""What a colleague in a hurry leaves behind: one slow core, an unheld package, an open engine port, containers that die with dockerd."""
+"""What a colleague in a hurry leaves behind: a slow core, an unheld package, an open engine port, no live-restore."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,13 @@ def _run(act: Act) -> float:
     _say(f"    exit {done.returncode}, {seconds:.1f} s")
     if done.returncode != act.expect:
         raise KitError(
-            failure("demo.exit", f"invoke {shlex.join(act.words)}", f"exit {act.expect}", f"exit {done.returncode}", "read its output above"),
+            failure(
+                "demo.exit",
+                f"invoke {shlex.join(act.words)}",
+                f"exit {act.expect}",
+                f"exit {done.returncode}",
+                "read its output above",
+            ),
             ExitCode.GATE_FAILED,
         )
     return seconds
@@ -72,7 +78,13 @@ def _result(words: Sequence[str], expect: int) -> dict[str, Any]:
     )
     if done.returncode != expect:
         raise KitError(
-            failure("demo.exit", f"invoke {shlex.join(words)}", f"exit {expect}", f"exit {done.returncode}", done.stderr.decode()[-2000:]),
+            failure(
+                "demo.exit",
+                f"invoke {shlex.join(words)}",
+                f"exit {expect}",
+                f"exit {done.returncode}",
+                done.stderr.decode()[-2000:],
+            ),
             ExitCode.GATE_FAILED,
         )
     document: dict[str, Any] = json.loads(done.stdout)

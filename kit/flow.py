@@ -21,9 +21,10 @@ from typing import Any
 
 from kit import paths
 from kit.apply import ansible, hostcheck
-from kit.apply.result import ApplyEvent, ApplyResult
+from kit.apply.result import ApplyEvent
 from kit.apply.ssh import Remote, host_lock
 from kit.apply.variables import role_variables
+from kit.cli.exit import of_hosts
 from kit.cores.assign import assign
 from kit.cores.decide import decide
 from kit.errors import ExitCode, Failure, KitError, failure
@@ -35,16 +36,14 @@ from kit.outcome import HostOutcome, Outcome
 from kit.plan.make import make_plan
 from kit.plan.model import Action, Plan
 from kit.plan.wanted import wanted
+from kit.record import read
 from kit.record.store import Run
 from kit.report import metrics, text
-from kit.report.html import render
 from kit.spec.target import Target
 
 log = logging.getLogger("kit.flow")
 
 FABRIC_POLL_S = 2.0
-REBOOT_WAIT_S = 1200.0
-"""Longest wait for a host to answer ssh after a reboot; a server with 2 TiB of RAM trains memory for minutes."""
 
 
 @dataclass
@@ -66,10 +65,6 @@ class _Work:
         """Keep every failure; the first exit code stands."""
         self.failures += error.failures
         self.exit_code = self.exit_code or error.exit_code
-
-    @property
-    def alive(self) -> bool:
-        return self.exit_code == ExitCode.OK
 
 
 def _each(work: Sequence[_Work], forks: int, do: Callable[[_Work], None]) -> None:
@@ -106,74 +101,69 @@ def _fabric_pending(facts: Facts) -> bool:
     return is_known(facts.gpu) and is_known(facts.gpu.gpus) and any(g.fabric_state == "in_progress" for g in facts.gpu.gpus)
 
 
-def _look(one: _Work, run: Run, label: str = "") -> None:
+def _look(one: _Work, run: Run, label: str = "") -> Plan:
     """Facts and plan. The NVLink fabric trains for a while after a boot, so it is given the spec's bounded wait."""
     spec = one.target.spec
-    one.facts = _probe(one, run, f"{label}facts")
+    facts = _probe(one, run, f"{label}facts")
     deadline = time.monotonic() + spec.gpus.fabric_wait_s
-    while spec.gpus.fabric == "completed" and _fabric_pending(one.facts) and time.monotonic() < deadline:
+    while spec.gpus.fabric == "completed" and _fabric_pending(facts) and time.monotonic() < deadline:
         log.info("%s: NVLink fabric in progress, %.0f s of patience left", one.name, deadline - time.monotonic())
         time.sleep(min(FABRIC_POLL_S, max(0.0, deadline - time.monotonic())))
-        one.facts = _probe(one, run, f"{label}facts")
+        facts = _probe(one, run, f"{label}facts")
     with run.host(one.name).stage(f"{label}plan"):
-        one.plan = make_plan(spec, one.target.lock, one.facts)
-        run.host(one.name).put(f"{label}plan", one.plan)
-        _record_cores(one, run)
-    log.info("%s: %s", one.name, text.plan_summary(one.plan))
+        plan = make_plan(spec, one.target.lock, facts)
+        run.host(one.name).put(f"{label}plan", plan)
+        _record_cores(one, run, facts)
+    one.plan = plan
+    log.info("%s: %s", one.name, text.plan_summary(plan))
+    return plan
 
 
-def _record_cores(one: _Work, run: Run) -> None:
+def _record_cores(one: _Work, run: Run, facts: Facts) -> None:
     """The core decision and who sits where: the report draws it."""
-    assert one.facts is not None
-    decision = decide(one.target.spec.cpu, one.facts.cpu)
+    decision = decide(one.target.spec.cpu, facts.cpu)
     run.host(one.name).put("cores", decision)
     if decision.refused is None:
-        run.host(one.name).put("assignment", assign(one.target.spec.cpu, decision, one.facts))
+        run.host(one.name).put("assignment", assign(one.target.spec.cpu, decision, facts))
 
 
-def _judge(one: _Work) -> None:
+def _judge(one: _Work, plan: Plan) -> None:
     """Exit code of a plan that is only looked at."""
-    assert one.plan is not None
-    one.result["steps"] = text.steps_json(one.plan)
-    one.result["plan_digest"] = one.plan.digest()
-    if one.plan.refused:
+    one.result["steps"] = text.steps_json(plan)
+    one.result["plan_digest"] = plan.digest()
+    if plan.refused:
         one.exit_code = ExitCode.REFUSED
         one.failures += [
             failure(f"plan.{s.id}", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next)
-            for s in one.plan.of(Action.REFUSE)
+            for s in plan.of(Action.REFUSE)
         ]
-    elif one.plan.pending:
+    elif plan.pending:
         one.exit_code = ExitCode.CHANGE_PENDING
 
 
 @contextmanager
 def _recorded(task: str, targets: Sequence[Target]) -> Iterator[tuple[Run, list[_Work]]]:
     """A run's record around its work. The spec is recorded first, so a full disk stops a run before it touches a host."""
-    run = Run.create(task, sys.argv, paths.runs_dir())
-    work = [_Work(target) for target in targets]
-    for one in work:
-        run.host(one.name).put("spec", one.target.spec)
-        run.host(one.name).put("lock", one.target.lock)
-    try:
+    with Run.create(task, sys.argv, paths.runs_dir()) as run:
+        work = [_Work(target) for target in targets]
+        for one in work:
+            run.host(one.name).put("spec", one.target.spec)
+            run.host(one.name).put("lock", one.target.lock)
         yield run, work
-    except BaseException as error:
-        run.finish(getattr(error, "exit_code", ExitCode.INTERNAL), [failure("run.ended", task, "a finished run", repr(error))])
-        raise
 
 
-def _finish(task: str, run: Run, work: Sequence[_Work], body: str, failures: Sequence[Failure] = ()) -> Outcome:
+def _finish(task: str, run: Run, work: Sequence[_Work], body: str) -> Outcome:
+    """Close the record, write its page, and say where both are."""
     hosts = {
         one.name: HostOutcome(one.exit_code, {**one.result, "record": str(run.host(one.name).path)}, tuple(one.failures))
         for one in work
     }
-    worst = max((one.exit_code for one in work), default=0)
-    run.finish(worst, [f for one in work for f in one.failures], {one.name: one.exit_code for one in work})
-    report = run.path / "report.html"
-    run.put_text("report.html", render(run.path))
+    run.finish(of_hosts(one.exit_code for one in work), (), hosts)
+    report = read.report(run.path)
     table = text.host_table(hosts) if len(work) > 1 else ""
     where = f"record {run.path}\nreport {report}"
     result = {"record": str(run.path), "report": str(report)}
-    return Outcome(task, hosts, result=result, failures=tuple(failures), text="\n".join(x for x in (body, table, where) if x))
+    return Outcome(task, hosts, result=result, text="\n".join(x for x in (body, table, where) if x))
 
 
 def _forks(targets: Sequence[Target]) -> int:
@@ -193,7 +183,7 @@ def probe(targets: Sequence[Target], measure_cores: bool = False) -> Outcome:
             one.result["facts"] = one.facts.model_dump(mode="json")
 
         _each(work, _forks(targets), do)
-        body = "\n".join(text.facts_summary(one.name, one.facts) for one in work if one.facts)
+        body = "\n".join(text.facts_summary(one.name, one.facts, one.target.spec) for one in work if one.facts)
         return _finish("probe", run, work, body)
 
 
@@ -202,8 +192,7 @@ def plan(targets: Sequence[Target], verbose: bool = False, task: str = "plan") -
     with _recorded(task, targets) as (run, work):
 
         def do(one: _Work) -> None:
-            _look(one, run)
-            _judge(one)
+            _judge(one, _look(one, run))
 
         _each(work, _forks(targets), do)
         body = "\n".join(text.plan_text(one.plan, verbose) for one in work if one.plan)
@@ -223,8 +212,7 @@ def verify(targets: Sequence[Target], junit: Path | None = None) -> Outcome:
     with _recorded("verify", targets) as (run, work):
 
         def do(one: _Work) -> None:
-            _look(one, run)
-            _judge(one)
+            _judge(one, _look(one, run))
             with run.host(one.name).stage("outside"):
                 outside = hostcheck.run(one.target, run.host(one.name).path)
             one.result["outside"] = outside.summary()
@@ -245,70 +233,70 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
     if check:
         return plan(targets, verbose)
     with _recorded("provision", targets) as (run, work), ExitStack() as locks:
+        jobs: dict[Target, Plan] = {}
         who = f"{getpass.getuser()}@{socket.gethostname()} provision {run.id}"
 
         def look(one: _Work) -> None:
             locks.enter_context(host_lock(_remote(one.target), who))
-            _look(one, run)
-            assert one.plan is not None
-            one.result["planned"] = text.plan_summary(one.plan)
-            if one.plan.refused:
-                _judge(one)
+            plan = _look(one, run)
+            one.result["planned"] = text.plan_summary(plan)
+            if plan.refused or not _work_to_do(plan, reboot):
+                _judge(one, plan)
+            else:
+                jobs[one.target] = plan
 
         _each(work, _forks(targets), look)
-        changing = [
-            one for one in work if one.alive and one.plan and (one.plan.of(Action.CHANGE) or (reboot and one.plan.pending))
-        ]
         bodies = [text.plan_text(one.plan, verbose) for one in work if one.plan]
-        if changing:
-            _apply(changing, run, reboot)
-        for one in work:
-            if one.alive and one not in changing:
-                _judge(one)
+        if jobs:
+            _apply([one for one in work if one.target in jobs], jobs, run, reboot)
         return _finish("provision", run, work, "\n".join(bodies))
 
 
-def _apply(changing: Sequence[_Work], run: Run, reboot: bool) -> None:
+def _work_to_do(plan: Plan, reboot: bool) -> bool:
+    return bool(plan.of(Action.CHANGE)) or (reboot and bool(plan.of(Action.REBOOT)))
+
+
+def _apply(changing: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reboot: bool) -> None:
     """Ansible on the hosts that need it, in one run; then look at each again: it must have come out as planned."""
-    jobs: dict[Target, Plan] = {}
-    for one in changing:
-        assert one.plan is not None
-        jobs[one.target] = one.plan
-        run.host(one.name).put("apply", role_variables(one.plan, reboot=reboot))
-    results = ansible.apply(jobs, run.path, _tell, _forks(list(jobs)), reboot=reboot)
+    for target, plan in jobs.items():
+        run.host(target.spec.name).put("apply", role_variables(plan, reboot=reboot))
+
+    lost: list[KitError] = []
+
+    def tell(event: ApplyEvent) -> None:
+        log.info("%s: %s", event.host, event.line())
+        try:
+            run.host(event.host).event(event)
+        except KitError as error:
+            # A full disk must not stop Ansible half-way on every host; it is told once the hosts are whole.
+            lost.append(error)
+
+    results = ansible.apply(jobs, run.path, tell, _forks(list(jobs)), reboot=reboot)
 
     def confirm(one: _Work) -> None:
         result = results[one.name]
+        if lost:
+            one.fail(lost[0])
         run.host(one.name).put("recap", result)
         one.result["apply"] = {"changed": result.changed, "seconds": result.seconds}
         if result.failures:
             raise KitError(list(result.failures), ExitCode(result.exit_code))
-        _after(one, run, result, reboot)
+        before, after = jobs[one.target], _look(one, run, "verify-")
+        _judge(one, after)
+        _converged(one, before, after, reboot)
 
     _each(changing, _forks(list(jobs)), confirm)
 
 
-def _after(one: _Work, run: Run, result: ApplyResult, reboot: bool) -> None:
-    assert one.plan is not None
-    before = one.plan
-    rebooted = reboot and bool(before.of(Action.REBOOT))
-    _look(one, run, "verify-")
-    after = one.plan
-    if rebooted and after.boot_id == before.boot_id:
-        raise KitError(
-            failure(
-                "reboot.not_proven", one.name, "a new boot id", after.boot_id, "look at the host's console; it did not reboot"
-            ),
-            ExitCode.APPLY_FAILED,
-        )
-    _judge(one)
-    stuck = after.of(Action.CHANGE)
-    if stuck:
-        one.exit_code = ExitCode.APPLY_FAILED
-        one.failures += [
-            failure("apply.not_converged", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next) for s in stuck
-        ]
-
-
-def _tell(event: ApplyEvent) -> None:
-    log.info("%s: %s", event.host, event.line())
+def _converged(one: _Work, before: Plan, after: Plan, reboot: bool) -> None:
+    """Raises KitError(APPLY_FAILED) for what was applied and is still to change, or a reboot that did not happen."""
+    problems = [
+        failure("apply.not_converged", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next or "see the Ansible events")
+        for s in after.of(Action.CHANGE)
+    ]
+    if reboot and before.of(Action.REBOOT) and after.boot_id == before.boot_id:
+        step = "look at the host's console: it did not reboot"
+        problems.append(failure("apply.not_rebooted", one.name, "a new boot id", after.boot_id, step))
+    if problems and not after.refused:
+        one.exit_code = ExitCode.OK
+        raise KitError(problems, ExitCode.APPLY_FAILED)

@@ -1,6 +1,6 @@
 """The outside suite: ``tests/host`` run by pytest with testinfra against one host, one process a host.
 
-It reads the host by its own means, not through our probe, so the probe and the planner cannot both be wrong in the same way unseen.
+It reads the host by its own means, not through our probe: an error that probe and planner share does not pass unseen.
 """
 
 from __future__ import annotations
