@@ -185,8 +185,8 @@ def _host(folder: Path, run: RunDocument | None) -> HostRecord:
 
     return HostRecord(
         name=folder.name,
-        spec=_read(latest("spec", ".yml"), yaml.safe_load, HostSpec, problems),
-        lock=_read(latest("lock", ".yml"), yaml.safe_load, Lock, problems),
+        spec=_read(latest("spec", ".yml"), _yaml, HostSpec, problems),
+        lock=_read(latest("lock", ".yml"), _yaml, Lock, problems),
         facts=_read(latest("facts", ".json"), _json, Facts, problems),
         plan=_read(latest("plan", ".json"), _json, Plan, problems),
         verify_facts=_read(latest("verify-facts", ".json"), _json, Facts, problems),
@@ -200,6 +200,15 @@ def _host(folder: Path, run: RunDocument | None) -> HostRecord:
         end=run.hosts.get(folder.name) if run else None,
         problems=tuple(problems),
     )
+
+
+def _yaml(text: str) -> Any:
+    # What safe_load does, by libyaml where it is there: some ten times as fast.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def _json(text: str) -> Any:
