@@ -65,6 +65,7 @@ def up(places: Places, name: str, profile: str, runtime: Runtime, progress: Prog
             state = _create(places, name, profile, runtime, progress)
             progress(f"{name}: waiting for ssh at {state.address}")
             _wait(places, state)
+            _settle(places, state)
         except BaseException:
             _remove(places, name, states.read(places, name))
             raise
@@ -128,6 +129,34 @@ def _wait(places: Places, state: HostState) -> None:
         raise KitError(
             failure("sim.boot", f"simulated host {state.name}", f"ssh within {BOOT_TIMEOUT_S} s", f"{found}: {said} {tail}"),
             ExitCode.TIMEOUT,
+        )
+
+
+def _settle(places: Places, state: HostState) -> None:
+    """Wait until all units are up or failed: a host that sshd answers for may still be starting docker.
+
+    A failed unit is no failure here: some profiles are hosts with one.
+    """
+    command = [
+        "ssh", "-q", "-i", str(places.client_key), "-p", str(state.port), "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes",
+        "-o", "StrictHostKeyChecking=yes", "-o", f"HostKeyAlias={state.name}", "-o", "UserKnownHostsFile=none",
+        "-o", "GlobalKnownHostsFile=none", "-o", f"KnownHostsCommand=/usr/bin/echo {state.name} {state.host_key}",
+        f"{layer.USER}@{state.address}", "systemctl is-system-running --wait",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=BOOT_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise KitError(
+            failure("sim.boot", f"simulated host {state.name}", f"all units settled within {BOOT_TIMEOUT_S} s", "still starting"),
+            ExitCode.TIMEOUT,
+        ) from None
+    if done.stdout.strip() not in (b"running", b"degraded"):
+        said = (done.stdout + done.stderr).decode(errors="replace").strip()
+        raise KitError(
+            failure(
+                "sim.boot", f"simulated host {state.name}", "login as ops and a started system", f"exit {done.returncode} {said}"
+            ),
+            ExitCode.INTERNAL,
         )
 
 

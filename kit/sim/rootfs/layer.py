@@ -48,7 +48,8 @@ def layer_name(debian: str) -> str:
     """Changes with any file that goes into the layer and with the Debian layer under it."""
     digest = hashlib.sha256(debian.encode())
     for path in _sources():
-        digest.update(str(path.relative_to(SIM)).encode() + b"\0" + path.read_bytes() + b"\0")
+        kind = b"x" if os.access(path, os.X_OK) else b"-"
+        digest.update(str(path.relative_to(SIM)).encode() + b"\0" + kind + path.read_bytes() + b"\0")
     return f"kit-{digest.hexdigest()[:12]}"
 
 
