@@ -1,6 +1,7 @@
 """Who runs on which core. Pure.
 
-1. The operating system and interrupts: as many slow physical cores as declared, in turns over the NUMA nodes, lowest first.
+1. The operating system and interrupts: as many slow physical cores as declared, in turns over the NUMA nodes, lowest first;
+   where all cores are fast, of those.
 2. Each GPU's scheduler: one fast core with its siblings, in the GPU's NUMA node where that has one left. GPUs without a
    known node, or whose node has no fast core, come after those: from the node with most fast cores left.
 3. Detokenizer, then tokenizer: likewise, from the fast cores left over; a slow one when none is, and the reason says so.
@@ -26,15 +27,16 @@ def assign(spec: Cpus, decision: CoreDecision, facts: Facts) -> Assignment:
     notes: list[str] = []
     slow = _Pool(core for head, core in cores.items() if head not in decision.fast_cores)
     fast = _Pool(cores[head] for head in decision.fast_cores)
-    system = [core for core in (slow.take_in_turn() for _ in range(spec.os_cores)) if core]
+    quiet = slow if slow.left else fast
+    system = [core for core in (quiet.take_in_turn() for _ in range(spec.os_cores)) if core]
     if len(system) < spec.os_cores:
-        notes.append(f"{len(system)} slow cores for the system where {spec.os_cores} are declared")
+        notes.append(f"{len(system)} cores for the system where {spec.os_cores} are declared")
     gpus = facts.gpu.gpus if is_known(facts.gpu) else facts.gpu
     schedulers: tuple[Seat, ...] = ()
     if not is_known(gpus):
         notes.append(f"no scheduler is seated: the GPUs are {gpus}")
-    elif len(gpus) > len(decision.fast_cores):
-        notes.append(f"no scheduler is seated: {len(gpus)} GPUs, {len(decision.fast_cores)} fast cores")
+    elif len(gpus) > len(fast.left):
+        notes.append(f"no scheduler is seated: {len(gpus)} GPUs, {len(fast.left)} fast cores")
     else:
         schedulers = _schedulers(gpus, fast)
     helpers = [_helper(name, fast, slow) for name in ("detokenizer", "tokenizer")]

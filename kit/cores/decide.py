@@ -5,6 +5,8 @@
 3. ``evidence: measured`` needs the measured source to split. ``evidence: hint`` needs any one to. An ambiguous hint is
    outweighed by a configuration (Speed Select) or a measurement that splits, never by nothing.
 4. The cores must be as many as declared, and at the declared frequencies (within ``TOLERANCE``) where a source gives one.
+5. A spec whose fast cores are all cores (Grace) says that the cores are alike: then flat is what is asked for, and a split
+   or a smear is refused.
 
 So more evidence can turn a decision into a refusal or a refusal into a decision, but never one decision into another.
 """
@@ -31,11 +33,12 @@ def decide(spec: Cpus, cpu: Cpu) -> CoreDecision:
         return _refusal(f"the physical cores are {cores}", (), pct)
     sources = (hint(cpu, cores), speed_select(cpu, cores), measured(cpu, cores))
     pct = _can_enable_pct(cpu, sources)
-    problem = _problem(spec, sources)
+    alike = spec.fast_cores.count == len(cores)
+    problem = _problem_alike(spec, sources) if alike else _problem(spec, sources)
     if problem:
         return _refusal(problem, sources, pct)
-    agreeing = [source for source in sources if source.answer is Answer.SPLIT]
-    fast = agreeing[0].fast_cores
+    agreeing = [source for source in sources if source.answer is (Answer.FLAT if alike else Answer.SPLIT)]
+    fast = tuple(sorted(cores)) if alike else agreeing[0].fast_cores
     names = tuple(source.name for source in agreeing)
     mhz = next((f" at {source.fast_mhz:.0f} MHz" for source in agreeing if source.fast_mhz is not None), "")
     reason = f"{len(fast)} of {len(cores)} physical cores are fast{mhz} by {' and '.join(names)}; {_seen(sources)}"
@@ -61,6 +64,19 @@ def _problem(spec: Cpus, sources: Sequence[Source]) -> str | None:
     if found != spec.fast_cores.count:
         return f"{found} fast cores where {spec.fast_cores.count} are declared"
     return _wrong_speed(spec, agreeing)
+
+
+def _problem_alike(spec: Cpus, sources: Sequence[Source]) -> str | None:
+    """The same where all cores are declared to be alike."""
+    odd = [source for source in sources if source.answer in (Answer.SPLIT, Answer.AMBIGUOUS)]
+    if odd:
+        return f"all cores are declared fast, but by {' and '.join(source.name for source in odd)} they are not alike"
+    flat = [source for source in sources if source.answer is Answer.FLAT]
+    if spec.fast_cores.evidence == "measured" and "measured" not in [source.name for source in flat]:
+        return "the spec asks for measured evidence, and the cores were not measured in this boot"
+    if not [source for source in flat if source.name != "speed_select"]:
+        return "nothing says how fast the cores are"
+    return _wrong_speed(spec, flat)
 
 
 def _nothing_splits(sources: Sequence[Source]) -> str:

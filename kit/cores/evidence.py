@@ -43,7 +43,9 @@ def hint(cpu: Cpu, cores: Mapping[int, Core]) -> Source:
     if smears:
         return Source(name="hint", answer=Answer.AMBIGUOUS, text=text)
     if not splits:
-        return Source(name="hint", answer=Answer.FLAT if found else Answer.UNKNOWN, text=text)
+        flat = found.get("cpuinfo_max_freq")
+        answer = Answer.FLAT if found else Answer.UNKNOWN
+        return Source(name="hint", answer=answer, fast_mhz=flat.fast_value if flat else None, text=text)
     first = next(iter(splits.values()))
     mhz = splits.get("cpuinfo_max_freq")
     return Source(
@@ -104,9 +106,10 @@ def measured(cpu: Cpu, cores: Mapping[int, Core]) -> Source:
     found = split(values, unit)
     idle = by_core(cores, alone)
     text = f"under load {found.text}; alone {split(idle, unit).text if is_known(idle) else idle}"
-    if found.answer is not Answer.SPLIT:
-        return Source(name=name, answer=found.answer, text=text)
     mhz = cpu.measured.unit == "mhz"
+    if found.answer is not Answer.SPLIT:
+        flat = found.fast_value if mhz and found.answer is Answer.FLAT else None
+        return Source(name=name, answer=found.answer, fast_mhz=flat, text=text)
     return Source(
         name=name,
         answer=Answer.SPLIT,

@@ -35,7 +35,7 @@ class Source(_Frozen):
     fast_cores: tuple[int, ...] = ()
     """Only with ``split``."""
     fast_mhz: float | None = None
-    """Lowest of the fast class, where the source gives a frequency."""
+    """Lowest of the fast class, where the source gives a frequency; with ``flat``, of all."""
     slow_mhz: float | None = None
     """Highest of the slow class, likewise."""
     text: str

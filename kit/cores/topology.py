@@ -56,7 +56,7 @@ def by_core(cores: Mapping[int, Core], read: Callable[[LogicalCpu], float | int 
         if len(numbers) == len(core.threads):
             found[head] = max(numbers)
         else:
-            reasons += [value.unknown if not is_known(value) else f"{value} is no speed" for value in map(read, core.threads)]
+            reasons += [v.unknown if isinstance(v, Unknown) else f"{v} is no speed" for v in map(read, core.threads)]
     if len(found) == len(cores):
         return found
     return Unknown(unknown=f"known for {len(found)} of {len(cores)} cores ({reasons[0]})")

@@ -13,12 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Server, free_port, other_key
 
 from kit.apply import ssh_client
 from kit.apply.ssh import Remote, host_lock, ssh_options
 from kit.apply.ssh_errors import host_failure
 from kit.errors import ExitCode, KitError
+
+from .loopback_sshd import Server, free_port, other_key
 
 
 def fails(remote: Remote, command: list[str], timeout_s: float = 10, stdin: bytes = b"") -> KitError:
