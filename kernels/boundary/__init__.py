@@ -1,0 +1,1 @@
+"""K1: the boundary between two sublayers."""

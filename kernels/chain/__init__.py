@@ -1,0 +1,1 @@
+"""Operators in the order of a layer, as one graph."""

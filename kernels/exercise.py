@@ -1,0 +1,34 @@
+"""One pass over every operator at several shapes and launches, for compute-sanitizer: no comparison, each result is read once."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from .boundary import test_boundary as k1
+from .gate import test_gate as k4
+from .launch import Launch
+from .qkv import test_qkv as k3
+from .stats import test_stats as k2
+
+
+def main() -> None:
+    """Runs on cuda:0; raises on the first error."""
+    device, count = torch.device("cuda", 0), 0
+    for rows in (1, 6, 9):
+        for cluster, blocks in ((1, 2), (2, rows), (4, 1), (5, rows)):
+            k1.run(k1.inputs(rows, device=device), k1.outputs(rows, device, 1), scale_layout=1, launch=Launch(blocks, cluster))
+        for blocks in (7, 120):
+            k2.run(k2.inputs(rows, device=device), k2.outputs(rows, device), launch=Launch(blocks))
+        for blocks in (3, 16):
+            k4.run(k4.inputs(rows, device=device), k4.outputs(rows, device), launch=Launch(blocks, 8))
+        for layout in ("v4", "v41"):
+            k3.run(k3.inputs(rows, device=device, layout=layout), k3.outputs(rows, device), layout, launch=Launch(3))
+        count += 10
+    torch.cuda.synchronize()
+    sys.stdout.write(f"exercised {count} launches\n")
+
+
+if __name__ == "__main__":
+    main()

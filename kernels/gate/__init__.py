@@ -1,0 +1,1 @@
+"""K4: the router."""

@@ -1,0 +1,1 @@
+"""Other implementations, timed beside ours; none of their code lives here."""

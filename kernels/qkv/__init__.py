@@ -1,0 +1,1 @@
+"""K3: q norm and quantisation beside kv norm, rope and paged insert."""

@@ -1,0 +1,1 @@
+"""K2: the stream statistics."""
