@@ -76,11 +76,12 @@ def python_splice(place: Place, new: str) -> Splice:
     start, end = module.span(place.node)
     shift = 3 if module.content.startswith(b"\xef\xbb\xbf") else 0
     start, end = start + shift, end + shift
+    encoding = module.tree.encoding.removesuffix("-sig")
     bare = place.node.with_changes(lpar=(), rpar=()) if hasattr(place.node, "lpar") else place.node
-    old = module.tree.code_for_node(bare).encode(module.tree.encoding)
+    old = module.tree.code_for_node(bare).encode(encoding)
     if module.content[start:end] != old:
-        raise CannotPlace(f"{module.path}:{place.line}: the bytes differ from the parsed text ({module.tree.encoding})")
-    return Splice(module.path, start, end, old, new.encode(module.tree.encoding))
+        raise CannotPlace(f"{module.path}:{place.line}: the bytes differ from the parsed text ({encoding})")
+    return Splice(module.path, start, end, old, new.encode(encoding))
 
 
 def merge(answers: Sequence[Answer]) -> Answer:

@@ -202,7 +202,7 @@ class Follower:
     def _starred(self, name: str, scope: Scope, via: cst.CSTNode) -> Followed | None:
         for star in scope.stars:
             found = self.package.find(star, scope.module)
-            if isinstance(found, Outside) and found.name.startswith("sglang."):
+            if isinstance(found, Outside) and found.name.startswith("sglang.") and not hasattr(builtins, name):
                 return Followed(Outside(f"{found.name}.{name}"))
             if isinstance(found, Module):
                 inner = self.module_member(found, name, via)
