@@ -20,6 +20,8 @@ from kit.spec.model import HostSpec, Lock
 RUN = "run.json"
 STAGES = "stages.jsonl"
 EVENTS = "events.jsonl"
+OUTSIDE = "outside.junit.xml"
+"""Written by :mod:`kit.apply.hostcheck`."""
 REPORT = "report.html"
 DERIVED = frozenset({REPORT})
 """Files made from the record, which can be made again: no part of the record and not in its sums."""
@@ -109,6 +111,15 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class OutsideCase:
+    """One assertion of the outside suite (JUnit)."""
+
+    name: str
+    outcome: Literal["passed", "failed", "skipped"]
+    message: str = ""
+
+
+@dataclass(frozen=True)
 class HostRecord:
     """All that is recorded about one host. A document that is not there is None; one that is there but cannot be
     read is None too, and ``problems`` says so."""
@@ -125,6 +136,8 @@ class HostRecord:
     apply: Mapping[str, Any] | None = None
     recap: ApplyResult | None = None
     events: tuple[ApplyEvent, ...] = ()
+    outside: tuple[OutsideCase, ...] = ()
+    """What the outside suite asserted; empty when it did not run."""
     stages: tuple[Stage, ...] = ()
     end: HostEnd | None = None
     problems: tuple[str, ...] = ()

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
 
-import yaml
-from pydantic import BaseModel, ValidationError
-
-from kit.apply.result import ApplyEvent, ApplyResult
-from kit.cores.model import Assignment, CoreDecision
 from kit.errors import ExitCode, KitError, failure
-from kit.facts.model import Facts
-from kit.plan.model import Plan
 from kit.record import environment, files, guard
+from kit.record.documents import first_line, host_record, run_document, stages
 from kit.record.model import (
     DERIVED,
-    EVENTS,
     REPORT,
     RUN,
     STAGES,
@@ -28,14 +18,10 @@ from kit.record.model import (
     RunRecord,
     RunState,
     RunSummary,
-    Stage,
-    StageLine,
     SumFinding,
     Verification,
 )
-from kit.spec.model import HostSpec, Lock
 
-M = TypeVar("M", bound=BaseModel)
 _SCAN_LIMIT = 8 << 20
 """Bytes of one file searched for secrets; larger ones are raw samples that this kit wrote itself."""
 
@@ -75,13 +61,13 @@ def show(run_dir: Path) -> RunRecord:
     if not run_dir.is_dir():
         raise KitError(failure("record.not_found", str(run_dir), "a run's folder", "nothing there"), ExitCode.USAGE)
     problems: list[str] = []
-    document = _document(run_dir, problems)
+    document = run_document(run_dir, problems)
     hosts: dict[str, HostRecord] = {}
     hosts_dir = run_dir / "hosts"
     if hosts_dir.is_dir():
         for folder in sorted(p for p in hosts_dir.iterdir() if p.is_dir()):
-            hosts[folder.name] = _host(folder, document)
-    return RunRecord(run_dir, _state(document), document, hosts, _stages(run_dir / STAGES, problems), tuple(problems))
+            hosts[folder.name] = host_record(folder, document)
+    return RunRecord(run_dir, _state(document), document, hosts, stages(run_dir / STAGES, problems), tuple(problems))
 
 
 def verify(run_dir: Path) -> Verification:
@@ -139,7 +125,7 @@ def _folders(runs_dir: Path) -> list[Path]:
 def _summary(path: Path) -> RunSummary:
     problems: list[str] = []
     try:
-        document = _document(path, problems)
+        document = run_document(path, problems)
         hosts = tuple(sorted(p.name for p in (path / "hosts").iterdir())) if (path / "hosts").is_dir() else ()
     except OSError as error:
         return RunSummary(path.name, path, RunState.UNREADABLE, problem=str(error))
@@ -160,130 +146,6 @@ def _state(document: RunDocument | None) -> RunState:
     return RunState.RUNNING if alive else RunState.INTERRUPTED
 
 
-def _document(path: Path, problems: list[str]) -> RunDocument | None:
-    document = _read(path / RUN, _json, RunDocument, problems)
-    if document is None and not problems:
-        problems.append(f"{RUN} is missing")
-    return document
-
-
-def _host(folder: Path, run: RunDocument | None) -> HostRecord:
-    problems: list[str] = []
-
-    def latest(stage: str, suffix: str) -> Path:
-        """A document put again got a number: the last one is what the run ended with."""
-        numbered = [p for p in folder.glob(f"{stage}-*{suffix}") if p.name[len(stage) + 1 : -len(suffix)].isdigit()]
-        ordered = sorted(numbered, key=lambda p: int(p.name[len(stage) + 1 : -len(suffix)]))
-        return ordered[-1] if ordered else folder / f"{stage}{suffix}"
-
-    def mapping(stage: str) -> Mapping[str, Any] | None:
-        raw = _raw(latest(stage, ".json"), _json, problems)
-        if raw is not None and not isinstance(raw, Mapping):
-            problems.append(f"{stage}.json is not a mapping")
-            return None
-        return raw
-
-    return HostRecord(
-        name=folder.name,
-        spec=_read(latest("spec", ".yml"), _yaml, HostSpec, problems),
-        lock=_read(latest("lock", ".yml"), _yaml, Lock, problems),
-        facts=_read(latest("facts", ".json"), _json, Facts, problems),
-        plan=_read(latest("plan", ".json"), _json, Plan, problems),
-        verify_facts=_read(latest("verify-facts", ".json"), _json, Facts, problems),
-        verify_plan=_read(latest("verify-plan", ".json"), _json, Plan, problems),
-        cores=_read(latest("cores", ".json"), _json, CoreDecision, problems),
-        assignment=_read(latest("assignment", ".json"), _json, Assignment, problems),
-        apply=mapping("apply"),
-        recap=_read(latest("recap", ".json"), _json, ApplyResult, problems),
-        events=_typed(folder / EVENTS, ApplyEvent, problems),
-        stages=_stages(folder / STAGES, problems),
-        end=run.hosts.get(folder.name) if run else None,
-        problems=tuple(problems),
-    )
-
-
-def _yaml(text: str) -> Any:
-    # What safe_load does, by libyaml where it is there: some ten times as fast.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)(text)
-    try:
-        return loader.get_single_data()
-    finally:
-        loader.dispose()
-
-
-def _json(text: str) -> Any:
-    return json.loads(text)
-
-
-def _raw(path: Path, parse: Callable[[str], Any], problems: list[str]) -> Any:
-    try:
-        return parse(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        problems.append(f"{path.name} cannot be read: {_first_line(error)}")
-        return None
-
-
-def _read(path: Path, parse: Callable[[str], Any], model: type[M], problems: list[str]) -> M | None:
-    raw = _raw(path, parse, problems)
-    if raw is None:
-        return None
-    try:
-        return model.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        problems.append(f"{path.name} is not what this version reads: {place}: {first['msg']} ({error.error_count()} in all)")
-        return None
-
-
-def _lines(path: Path, problems: list[str]) -> list[Any]:
-    """JSON lines. The last one may be cut off, by a kill: it is left out and said."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        problems.append(f"{path.name} cannot be read: {_first_line(error)}")
-        return []
-    documents = []
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        try:
-            documents.append(json.loads(line))
-        except ValueError as error:
-            problems.append(f"{path.name} line {number} cannot be read: {_first_line(error)}")
-    return documents
-
-
-def _typed(path: Path, model: type[M], problems: list[str]) -> tuple[M, ...]:
-    read: list[M] = []
-    for document in _lines(path, problems):
-        try:
-            read.append(model.model_validate(document))
-        except ValidationError as error:
-            problems.append(f"{path.name}: a line is not what this version reads: {error.error_count()} errors")
-    return tuple(read)
-
-
-def _stages(path: Path, problems: list[str]) -> tuple[Stage, ...]:
-    stages: list[Stage] = []
-    for line in _typed(path, StageLine, problems):
-        if line.event == "begin":
-            stages.append(Stage(line.stage, line.offset_s, None, "unfinished"))
-            continue
-        begun = next(
-            (i for i in reversed(range(len(stages))) if stages[i].name == line.stage and stages[i].seconds is None), None
-        )
-        if begun is None:
-            problems.append(f"{path.name}: {line.stage} ends but never began")
-            continue
-        stages[begun] = Stage(line.stage, stages[begun].offset_s, line.seconds, line.outcome or "failed", line.failures)
-    return tuple(stages)
-
-
 def _compare(name: str, path: Path | None, declared: str | None, sealed: bool) -> SumFinding | None:
     if path is None:
         return SumFinding(name, "missing", f"recorded as {declared}")
@@ -297,7 +159,7 @@ def _compare(name: str, path: Path | None, declared: str | None, sealed: bool) -
         if not sealed and (name == RUN or _grown(path, declared)):
             return SumFinding(name, "unsealed", "written on after the last sums")
     except OSError as error:
-        return SumFinding(name, "unreadable", _first_line(error))
+        return SumFinding(name, "unreadable", first_line(error))
     return SumFinding(name, "changed", f"recorded as {declared}, is {found}")
 
 
@@ -324,8 +186,4 @@ def _scan(name: str, path: Path) -> list[SumFinding]:
             for s in guard.secrets_in(path.read_bytes())
         ]
     except OSError as error:
-        return [SumFinding(name, "unreadable", _first_line(error))]
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        return [SumFinding(name, "unreadable", first_line(error))]

@@ -11,7 +11,7 @@ from kit.report import row as rows
 from kit.report.clean import one_line
 from kit.report.gpu_rows import gpu_areas
 from kit.report.row import Area, Row, gib, row
-from kit.report.words import ranges, seconds
+from kit.report.words import moment, ranges, seconds
 from kit.spec.model import HostSpec
 
 
@@ -52,7 +52,7 @@ def _host(facts: Facts, spec: HostSpec | None) -> Area:
             row("Boot", host.boot_id),
             row("Virtualization", host.virtualization),
             row("Python", host.python),
-            row("Read", facts.collected_at, text=lambda at: f"{at}, in {seconds(facts.seconds)}"),
+            row("Read", facts.collected_at, text=lambda at: f"{moment(at)}, in {seconds(facts.seconds)}"),
             row("Read as root", facts.privileged),
             *(Row("Note", one_line(note)) for note in facts.notes),
         ),

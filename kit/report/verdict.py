@@ -10,6 +10,7 @@ from kit.errors import Failure
 from kit.plan.model import Action, Plan
 from kit.record.model import HostRecord, RunRecord, RunState
 from kit.report import words
+from kit.report.timeline import with_shared
 
 Kind = Literal["good", "pending", "bad", "cut", "open"]
 MARKS: dict[Kind, str] = {"good": "✓", "pending": "~", "bad": "✕", "cut": "!", "open": "…"}
@@ -30,15 +31,15 @@ class Verdict:
         return MARKS[self.kind]
 
 
-def host_verdict(host: HostRecord, state: RunState) -> Verdict:
+def host_verdict(host: HostRecord, run: RunRecord) -> Verdict:
     """From the recorded end; for a run without one, from what was recorded before it stopped."""
     plan = host.verify_plan or host.plan
     if host.end is not None:
         return _by_code(host.end.exit_code, host, plan)
-    if state is RunState.RUNNING:
-        return Verdict("open", "running", _last_stage(host))
-    if state is not RunState.FINISHED:
-        return Verdict("cut", "interrupted", _last_stage(host))
+    if run.state is RunState.RUNNING:
+        return Verdict("open", "running", _last_stage(host, run))
+    if run.state is not RunState.FINISHED:
+        return Verdict("cut", "interrupted", _last_stage(host, run))
     if failures := host_failures(host, ()):
         return Verdict("bad", "failed", short(failures[0]))
     if plan is None:
@@ -50,7 +51,7 @@ def host_verdict(host: HostRecord, state: RunState) -> Verdict:
 
 def run_headline(run: RunRecord) -> str:
     """``3 hosts: 1 as declared, 1 refused, 1 unreachable``."""
-    verdicts = [host_verdict(host, run.state) for host in run.hosts.values()]
+    verdicts = [host_verdict(host, run) for host in run.hosts.values()]
     if not verdicts:
         return {RunState.INTERRUPTED: "Interrupted", RunState.UNREADABLE: "Unreadable record"}.get(run.state, "No host")
     if len(verdicts) == 1:
@@ -98,8 +99,9 @@ def _by_code(exit_code: int, host: HostRecord, plan: Plan | None) -> Verdict:
     return Verdict("bad", words.outcome(exit_code), note)
 
 
-def _last_stage(host: HostRecord) -> str:
-    if not host.stages:
+def _last_stage(host: HostRecord, run: RunRecord) -> str:
+    stages = with_shared(host, run)
+    if not stages:
         return "before its first stage"
-    last = host.stages[-1]
+    last = stages[-1]
     return f"in stage {last.name}" if last.outcome == "unfinished" else f"after stage {last.name}"

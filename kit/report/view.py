@@ -9,31 +9,20 @@ from kit.apply.result import ApplyEvent
 from kit.cores.model import Seat, Source
 from kit.errors import Failure
 from kit.facts.model import Facts
-from kit.plan.model import Action, Plan, Step
-from kit.record.model import HostRecord, RunRecord, RunState, Stage, SumFinding, Verification
+from kit.plan.model import Action, Step
+from kit.record.model import HostRecord, OutsideCase, RunRecord, RunState, SumFinding, Verification
 from kit.report import rows, seats, words
 from kit.report.clean import one_line, visible
 from kit.report.coremap import NARROW, WIDE, core_map_svg, summary
 from kit.report.diff import Line, file_diff
 from kit.report.row import Area
+from kit.report.timeline import Bar, bars, end_s, total, with_shared
 from kit.report.verdict import Verdict, host_failures, host_verdict, refusal_codes, run_headline
 
 _RESTLESS = frozenset(
     {"Read", "Up for", "Power drawn", "Temperature", "Available", "SM clock now", "Clock held back by", "Listening"}
 )
 """Facts that differ between any two readings: no news after an apply."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A stage on the time axis; ``left`` and ``width`` in thousandths of it."""
-
-    name: str
-    start: str
-    took: str
-    outcome: str
-    left: float
-    width: float
 
 
 @dataclass(frozen=True)
@@ -91,6 +80,9 @@ class HostView:
     kept: tuple[StepView, ...]
     plan_summary: str
     verified: str
+    outside: str
+    outside_cases: tuple[OutsideCase, ...]
+    """Those that did not pass."""
     differences: tuple[Difference, ...]
     bars: tuple[Bar, ...]
     tasks: tuple[ApplyEvent, ...]
@@ -129,8 +121,8 @@ def page(run: RunRecord, check: Verification, sums: Mapping[str, str]) -> PageVi
     """Everything on the page about one run. ``check`` and ``sums`` are the record's, read at the same time."""
     document = run.document
     of_run = document.failures if document else ()
-    end_s = _end_s(run)
-    hosts = tuple(_host(host, run, of_run, number, end_s) for number, host in enumerate(run.hosts.values()))
+    length_s = end_s(run)
+    hosts = sorted((_host(host, run, of_run, number, length_s) for number, host in enumerate(run.hosts.values())), key=_trouble)
     told = {failure for host in run.hosts.values() for failure in host_failures(host, of_run)}
     codes = {code for host in run.hosts.values() for code in refusal_codes(host)}
     kind, lead, rest = _state(run)
@@ -145,8 +137,8 @@ def page(run: RunRecord, check: Verification, sums: Mapping[str, str]) -> PageVi
         started=document.started if document else "not known",
         took=words.seconds(document.seconds) if document and document.seconds is not None else "",
         failures=tuple(f for f in of_run if f not in told and f.code not in codes),
-        hosts=hosts,
-        bars=_bars(run.stages, end_s),
+        hosts=tuple(hosts),
+        bars=() if run.hosts else bars(run.stages, length_s),
         origin=_run_origin(run),
         sums=tuple(sorted((name, digest) for name, digest in sums.items())),
         sums_text=_sums_text(check),
@@ -173,7 +165,12 @@ def _state(run: RunRecord) -> tuple[str, str, str]:
     return "bad", "The record of this run cannot be read", "What could be read follows."
 
 
-def _host(host: HostRecord, run: RunRecord, of_run: tuple[Failure, ...], number: int, end_s: float) -> HostView:
+def _trouble(host: HostView) -> tuple[int, str]:
+    """Hosts that need somebody come first."""
+    return ("bad", "cut", "open", "pending", "good").index(host.verdict.kind), host.name
+
+
+def _host(host: HostRecord, run: RunRecord, of_run: tuple[Failure, ...], number: int, length_s: float) -> HostView:
     last = host.verify_plan or host.plan
     refused = last.of(Action.REFUSE) if last else ()
     plan = host.plan or host.verify_plan
@@ -183,17 +180,19 @@ def _host(host: HostRecord, run: RunRecord, of_run: tuple[Failure, ...], number:
     return HostView(
         name=one_line(host.name),
         ident=f"host-{number}",
-        verdict=host_verdict(host, run.state),
-        seconds=_total(host.stages),
+        verdict=host_verdict(host, run),
+        seconds=total(with_shared(host, run)),
         changes=_changes(host),
         failures=tuple(f for f in host_failures(host, of_run) if f.code not in codes),
         refused=tuple(_step(step) for step in refused),
         planned=tuple(_step(s) for s in plan.steps if s.action in (Action.CHANGE, Action.REBOOT)) if plan else (),
         kept=tuple(_step(step) for step in plan.of(Action.KEEP)) if plan else (),
         plan_summary=words.plan_summary(plan) if plan else "",
-        verified=_verified(host.verify_plan),
+        verified=_verified(host),
+        outside=_outside(host.outside),
+        outside_cases=tuple(case for case in host.outside if case.outcome != "passed"),
         differences=_differences(host),
-        bars=_bars(host.stages, end_s),
+        bars=bars(with_shared(host, run), length_s),
         tasks=loud,
         tasks_quiet=len(tasks) - len(loud),
         areas=_areas(host.facts or host.verify_facts, host),
@@ -214,12 +213,26 @@ def _changes(host: HostRecord) -> str:
     return f"{pending} pending" if pending else "0" if host.plan else "not known"
 
 
-def _verified(plan: Plan | None) -> str:
+def _verified(host: HostRecord) -> str:
+    plan = host.verify_plan
     if plan is None:
-        return ""
+        settled = host.plan is not None and not host.plan.refused and not host.plan.pending
+        return (
+            "All was as declared at the first look, so nothing was applied and there was nothing to look at again."
+            if settled
+            else ""
+        )
     if not plan.refused and not plan.pending:
         return f"Probed and planned again: all {len(plan.steps)} steps are as declared."
     return f"Probed and planned again: {words.plan_summary(plan)}. The host is not as declared."
+
+
+def _outside(cases: Sequence[OutsideCase]) -> str:
+    """Skipped is told apart: it is never passed."""
+    if not cases:
+        return ""
+    counts = {outcome: sum(case.outcome == outcome for case in cases) for outcome in ("passed", "failed", "skipped")}
+    return f"Seen from outside by the test suite: {', '.join(f'{count} {outcome}' for outcome, count in counts.items())}."
 
 
 def _areas(facts: Facts | None, host: HostRecord) -> tuple[AreaView, ...]:
@@ -254,40 +267,6 @@ def _core(host: HostRecord, number: int) -> CoreView | None:
         host.cores.sources if host.cores else (),
         tuple((seat, words.ranges(seat.cpus)) for seat in seats.seated(host.assignment)) if host.assignment else (),
     )
-
-
-def _end_s(run: RunRecord) -> float:
-    """Length of the time axis: the run's own length, or the last thing that is known to have happened."""
-    stages = [*run.stages, *(stage for host in run.hosts.values() for stage in host.stages)]
-    last = max((stage.offset_s + (stage.seconds or 0.0) for stage in stages), default=0.0)
-    known = run.document.seconds if run.document and run.document.seconds is not None else 0.0
-    # Nobody knows how long a cut-off stage went on, but it must be seen.
-    open_end = 1.15 if any(stage.seconds is None for stage in stages) else 1.0
-    return max(last * open_end, known, 0.001)
-
-
-def _bars(stages: Sequence[Stage], end_s: float) -> tuple[Bar, ...]:
-    return tuple(
-        Bar(
-            one_line(stage.name),
-            words.seconds(stage.offset_s),
-            words.seconds(stage.seconds),
-            stage.outcome,
-            1000 * stage.offset_s / end_s,
-            # What never ended reaches to the end of what is known; nothing is thinner than can be seen.
-            max(4.0, 1000 * (end_s - stage.offset_s if stage.seconds is None else stage.seconds) / end_s),
-        )
-        for stage in stages
-    )
-
-
-def _total(stages: Sequence[Stage]) -> str:
-    if not stages:
-        return "no stage"
-    if any(stage.seconds is None for stage in stages):
-        return "not ended"
-    first = min(stage.offset_s for stage in stages)
-    return words.seconds(max(stage.offset_s + (stage.seconds or 0.0) for stage in stages) - first)
 
 
 def _sums_text(check: Verification) -> str:

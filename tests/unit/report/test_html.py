@@ -86,6 +86,30 @@ def test_each_host_has_a_verdict_and_every_part_of_its_story(text: str) -> None:
     assert sample.plan().digest() in page.text
 
 
+def test_what_the_outside_suite_skipped_is_told_apart(text: str) -> None:
+    shown = Page(text).text
+    assert "Seen from outside by the test suite: 2 passed, 0 failed, 1 skipped." in shown
+    assert "test_cpuset_is_enforced skipped a container cannot prove it" in shown
+
+
+def test_hosts_that_need_somebody_come_first_and_share_the_apply_stage_only_if_applied(text: str) -> None:
+    page = Page(text)
+    order = [w for w in page.words if w in ("b300-01", "b300-02", "b300-03")]
+    assert order[:3] == ["b300-02", "b300-03", "b300-01"]
+    assert page.text.count("apply (all hosts at once)") == 1
+    assert "Nothing of it is applied while anything is refused." in page.text
+
+
+def test_a_no_op_is_called_verified_by_its_first_look(tmp_path: Path) -> None:
+    run = Run.create("provision", [], tmp_path)
+    run.host("alpha").put("plan", sample.settled("alpha"))
+    run.finish(0, [], {"alpha": 0})
+    shown = Page(render(run.path)).text
+    assert "alpha: as declared" in shown
+    assert "All was as declared at the first look" in shown
+    assert "Not verified" not in shown
+
+
 def test_the_sums_are_on_the_page_and_were_checked(text: str, tmp_path: Path) -> None:
     run = sample.recorded(tmp_path)
     shown = Page(render(run.path)).text
@@ -144,6 +168,7 @@ def test_an_interrupted_run_says_so_and_claims_no_end(tmp_path: Path) -> None:
     page = Page(render(run.path))
     assert "b300-01: interrupted" in page.text
     assert "in stage apply" in page.text
+    assert "apply never ended" in page.text
     assert "never ended" in page.text
     assert "Not verified: the host was not read again in this run." in page.text
     assert "Finished not recorded" in page.text
