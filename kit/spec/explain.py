@@ -123,7 +123,7 @@ def _shown(value: Any) -> str:
 
 def _expected(error: Mapping[str, Any], key: str) -> str:
     kind, context = error["type"], error.get("ctx", {})
-    if "Network" in str(error["loc"][-1]) or key == "from":
+    if key == "from" and kind != "tuple_type":
         return "a network such as 10.0.0.0/24 or fd00::/64"
     if kind in _TYPES:
         return _TYPES[kind]
@@ -214,7 +214,7 @@ def _wrong_value(item: Mapping[str, Any], path: Path, location: tuple[str | int,
     for part in path:
         value = value[part]
     place = where(file, line_of(document, path), path)
-    if value is None:
+    if value is None and path:
         return failure("spec.missing_value", place, _expected(item, key), "nothing", f"fill in `{key}`")
     if location and location[-1] == "[key]":
         return failure("spec.bad_name", place, _expected(item, key), _shown(key), "use lower-case letters, digits and hyphens")

@@ -65,7 +65,7 @@ def propose_host(place: str, name: str, accept_host_key: str, identity_file: str
     keys = hostkey.scan(address, port)
     key = hostkey.accept(keys, accept_host_key or _asked(keys, address), address)
     try:
-        connection = Connection(address=address, port=port, user=user, host_key=key.text, identity_file=identity_file or None)
+        connection = Connection(address=address, port=port, user=user, host_key=key.text, identity_file=_key_file(identity_file))
     except ValidationError as error:
         found = "; ".join(f"{item['loc'][-1]}: {item['input']!r}" for item in error.errors())
         problem = failure("cli.bad_value", "--host", "a plain user, address, port and key file", found, "correct it")
@@ -87,6 +87,13 @@ def propose_host(place: str, name: str, accept_host_key: str, identity_file: str
     folder.mkdir(parents=True, exist_ok=True)
     _write_new(path, text)
     return Outcome("fleet.init", result={**result, "path": path}, text=f"wrote {shown(path)}; {told}")
+
+
+def _key_file(given: str) -> str | None:
+    """As a spec holds it: valid from any folder."""
+    if not given or given.startswith("~/"):
+        return given or None
+    return str(Path(given).absolute())
 
 
 def _asked(keys: list[hostkey.HostKey], address: str) -> str:

@@ -30,8 +30,8 @@ HostKey = Annotated[
 ]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99}$")]
 Network = IPv4Network | IPv6Network
-KeyFile = Annotated[str, StringConstraints(pattern=r"^(~/|/)?[A-Za-z0-9_.][A-Za-z0-9_.-]*(/[A-Za-z0-9_.][A-Za-z0-9_.-]*)*$")]
-"""A file on the control machine; no character that ssh or a shell would expand."""
+KeyFile = Annotated[str, StringConstraints(pattern=r"^~?(/\.?[A-Za-z0-9_-][A-Za-z0-9_.-]*)+$")]
+"""A file on the control machine, from / or ~/; no character that ssh or a shell would expand, no ``..``."""
 GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._()/+-]{0,127}$")]
 
 

@@ -36,7 +36,7 @@ class Move:
     new: str
 
 
-def moves(lock: Lock, facts: Facts, packages: Sequence[str]) -> tuple[list[Move], list[str]]:
+def moves(lock: Lock, facts: Facts, packages: Sequence[str], fabric_manager: bool = True) -> tuple[list[Move], list[str]]:
     """What the host's versions would move in the lock, and what could not be told (which stays as it is). Pure."""
     found: list[Move] = []
     untold: list[str] = []
@@ -49,7 +49,8 @@ def moves(lock: Lock, facts: Facts, packages: Sequence[str]) -> tuple[list[Move]
 
     stack: GpuStack | Unknown = facts.gpu
     compare("driver", lock.driver, stack.driver_version if is_known(stack) else stack)
-    compare("fabric_manager", lock.fabric_manager, stack.fabric_manager_version if is_known(stack) else stack)
+    if fabric_manager:
+        compare("fabric_manager", lock.fabric_manager, stack.fabric_manager_version if is_known(stack) else stack)
     for name in packages:
         package: Package | Unknown = facts.packages.get(name, Unknown(unknown="the probe did not tell"))
         compare(f"packages.{name}", lock.packages.get(name), package.version if is_known(package) else package)
@@ -91,16 +92,21 @@ def lock_from(targets: Sequence[Target], check: bool) -> Outcome:
     remote = Remote(target.spec.connection, target.name, target.fleet.ssh_connect_timeout_s)
     log.info("%s: reading versions", target.name)
     facts, _ = collect(target, ProbeRequest(packages=tuple(wanted)), remote)
-    changes, untold = moves(target.lock, facts, tuple(wanted))
+    changes, untold = moves(target.lock, facts, tuple(wanted), target.spec.gpus.driver.fabric_manager)
     if changes and not check:
         _write(path, apply(path.read_text(encoding="utf-8"), changes))
-    host = HostOutcome(
-        ExitCode.CHANGE_PENDING if check and changes else ExitCode.OK, {"moves": [asdict(change) for change in changes]}
-    )
+    host = HostOutcome(_code(check, changes, untold), {"moves": [asdict(change) for change in changes]})
     verb = "would move" if check else "moved"
     lines = [f"{shown(path)}: {verb} {change.key}: {change.old or 'null'} -> {change.new}" for change in changes]
     text = "\n".join(lines or [f"{shown(path)}: nothing to move"])
     return Outcome("fleet.lock", {target.name: host}, result=_told(path, check, changes), skipped=tuple(untold), text=text)
+
+
+def _code(check: bool, changes: Sequence[Move], untold: Sequence[str]) -> ExitCode:
+    """A comparison in which something could not be read did not find the lock to be right."""
+    if check and changes:
+        return ExitCode.CHANGE_PENDING
+    return ExitCode.INCONCLUSIVE if untold and (check or not changes) else ExitCode.OK
 
 
 def _told(path: Path, check: bool, changes: Sequence[Move]) -> Mapping[str, object]:

@@ -29,6 +29,10 @@ MAX_DEPTH = 20
 
 Path = tuple[str | int, ...]
 
+_PARSER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Only its events are used; nothing is ever constructed. The C one is ten times faster."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NULL = re.compile(r"(~|null|Null|NULL|)\Z")
 _BOOL = re.compile(r"(true|True|TRUE|false|False|FALSE)\Z")
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)\Z")
@@ -99,6 +103,9 @@ class _Reader:
             return None
         self.refuse_decorations(event, path)
         if isinstance(event, ScalarEvent):
+            if not event.value.isascii() and _SURROGATE.search(event.value):
+                self.problem(event, path, "yaml.encoding", "text", "half of a surrogate pair", "write the character itself")
+                return None
             return event.value if event.style else self.plain(event, path)
         if isinstance(event, SequenceStartEvent):
             items: list[Any] = []
@@ -175,7 +182,7 @@ def read(text: str) -> Document:
     if len(text.encode()) > MAX_BYTES:
         found = f"{len(text.encode())} bytes"
         return Document(problems=[Problem(0, (), "yaml.size", f"at most {MAX_BYTES} bytes", found, "split or shorten it")])
-    reader = _Reader(yaml.parse(text, Loader=yaml.SafeLoader))
+    reader = _Reader(yaml.parse(text, Loader=_PARSER))
     try:
         return reader.document()
     except _Stop:
