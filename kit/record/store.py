@@ -28,6 +28,8 @@ from kit.record.model import DERIVED, EVENTS, RUN, STAGES, HostEnd, RunDocument,
 
 Document = BaseModel | Mapping[str, Any] | Sequence[Any] | str | bytes
 _SUFFIXES: Mapping[str, str] = {"spec": ".yml", "lock": ".yml"}
+_DONE = frozenset({"recap"})
+"""What tells of things already done to a host: redacted, not refused, or the telling would be lost."""
 _STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HOST_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
@@ -52,6 +54,8 @@ class Room:
         if suffix is None:
             suffix = _SUFFIXES.get(stage, ".txt" if isinstance(document, str | bytes) else ".json")
         plain = document.model_dump(mode="json", by_alias=True) if isinstance(document, BaseModel) else document
+        if stage in _DONE:
+            plain = guard.redact_document(plain)
         if found := guard.secrets_in(plain):
             raise _secret(self.path / f"{stage}{suffix}", found)
         path = self._free(stage, suffix)
@@ -231,7 +235,10 @@ class Run(Room):
         if error is None:
             self.finish(ExitCode.OK)
         elif isinstance(error, KitError):
-            self.finish(error.exit_code, error.failures)
+            try:
+                self.finish(error.exit_code, error.failures)
+            except KitError as unwritten:
+                raise KitError([*error.failures, *unwritten.failures], error.exit_code) from error
         elif isinstance(error, KeyboardInterrupt):
             self.finish(130, _failures_of(error, self._document.task))
         else:

@@ -208,7 +208,8 @@ def _step(step: Step) -> StepView:
 
 def _changes(host: HostRecord) -> str:
     if host.recap is not None:
-        return str(host.recap.changed)
+        steps = len(host.plan.of(Action.CHANGE)) if host.plan else 0
+        return f"{steps} steps, {host.recap.changed} tasks"
     pending = len(host.plan.of(Action.CHANGE)) + len(host.plan.of(Action.REBOOT)) if host.plan else 0
     return f"{pending} pending" if pending else "0" if host.plan else "not known"
 

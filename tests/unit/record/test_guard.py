@@ -86,6 +86,11 @@ def test_argv_is_recorded_without_secrets(tmp_path: Path) -> None:
     assert "ghp_" not in text
 
 
+def test_a_recap_is_redacted_and_kept(tmp_path: Path) -> None:
+    path = Run.create("provision", [], tmp_path).host("alpha").put("recap", {"msg": f"x {SECRETS['GitHub token']}"})
+    assert path.read_text().split() == ["{", '"msg":', '"x', "<redacted:", "GitHub", 'token>"', "}"]
+
+
 def test_an_event_is_redacted_and_kept(tmp_path: Path) -> None:
     room = Run.create("plan", [], tmp_path)
     room.event({"host": "alpha", "msg": f"x {SECRETS['Hugging Face token']}", "password": "p4ss", "n": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +108,14 @@ def test_as_a_context_manager_a_run_ends_with_what_happened(tmp_path: Path, erro
     document = read.show(run.path).document
     assert document is not None
     assert (document.exit_code, len(document.failures)) == (code, 1)
+
+
+def test_an_end_that_cannot_be_written_hides_no_failure(tmp_path: Path) -> None:
+    with pytest.raises(KitError) as caught, Run.create("plan", [], tmp_path) as run:
+        shutil.rmtree(run.path)
+        raise KitError(failure("ssh.auth", "alpha"), ExitCode.UNREACHABLE)
+    assert [f.code for f in caught.value.failures] == ["ssh.auth", "record.write"]
+    assert caught.value.exit_code is ExitCode.UNREACHABLE
 
 
 def test_a_host_outcome_is_kept_with_its_failures(tmp_path: Path) -> None:
