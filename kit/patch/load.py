@@ -16,7 +16,8 @@ from kit.spec import explain, strict_yaml
 M = TypeVar("M", bound=BaseModel)
 
 SERIES_FILE = "series.yml"
-OTHER_FILES = {SERIES_FILE, "slots.yml", "README.md"}
+SLOTS_FILE = "slots.yml"
+OTHER_FILES = {SERIES_FILE, SLOTS_FILE, "README.md"}
 """What a series folder may hold beside its patches."""
 _NAME = re.compile(r"[0-9]{4}-[a-z0-9][a-z0-9-]*\Z")
 
@@ -52,8 +53,8 @@ def load_series(folder: Path, expected_sha256: str | None = None) -> Series:
     Raises KitError(USAGE) with every failure of every file.
     """
     failures: list[Failure] = []
-    texts = {SERIES_FILE: _read(folder / SERIES_FILE, failures)}
-    declared = _parse(SeriesFile, texts[SERIES_FILE], folder / SERIES_FILE, {}, failures) if not failures else None
+    texts = {SERIES_FILE: read_text(folder / SERIES_FILE, failures)}
+    declared = parse_model(SeriesFile, texts[SERIES_FILE], folder / SERIES_FILE, {}, failures) if not failures else None
     patches: list[Patch] = []
     if declared is not None:
         failures += _listing(folder, declared)
@@ -61,10 +62,12 @@ def load_series(folder: Path, expected_sha256: str | None = None) -> Series:
             path = folder / f"{name}.yml"
             if _NAME.match(name) and path.is_file():
                 before = len(failures)
-                texts[path.name] = _read(path, failures)
+                texts[path.name] = read_text(path, failures)
                 if len(failures) == before:
-                    patch = _parse(Patch, texts[path.name], path, {"name": name}, failures)
+                    patch = parse_model(Patch, texts[path.name], path, {"name": name}, failures)
                     patches += [patch] if patch is not None else []
+    if (folder / SLOTS_FILE).is_file():
+        texts[SLOTS_FILE] = read_text(folder / SLOTS_FILE, failures)
     if declared is not None and not failures:
         failures += _agree(folder, declared, patches)
     if failures or declared is None:
@@ -89,7 +92,8 @@ def series_sha256(texts: dict[str, str]) -> str:
     return total.hexdigest()
 
 
-def _read(path: Path, failures: list[Failure]) -> str:
+def read_text(path: Path, failures: list[Failure]) -> str:
+    """A UTF-8 file; empty, with a failure appended, when it cannot be read."""
     try:
         return path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
@@ -97,7 +101,8 @@ def _read(path: Path, failures: list[Failure]) -> str:
         return ""
 
 
-def _parse(model: type[M], text: str, path: Path, extra: dict[str, Any], failures: list[Failure]) -> M | None:
+def parse_model(model: type[M], text: str, path: Path, extra: dict[str, Any], failures: list[Failure]) -> M | None:
+    """A typed document from strict YAML; None with every failure appended. ``extra`` adds keys that are not in the text."""
     document = strict_yaml.read(text)
     for problem in document.problems:
         place = explain.where(str(path), problem.line, problem.path)

@@ -17,7 +17,6 @@ import types
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-
 _MISSING = re.compile(r"does not import: (?:ModuleNotFoundError: No module named|ImportError: cannot import name) '([^']+)'")
 """``find_spec`` turns an import that fails into a reason; here it matters why."""
 

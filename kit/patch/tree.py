@@ -42,13 +42,15 @@ def matches(path: str, globs: Iterable[str]) -> bool:
 class Tree:
     """The files of a source tree. Hidden folders (``.git``) and byte code are no part of it.
 
-    ``leave_out`` names what is carried along but never looked at for edits. ``overlay`` holds edited bytes.
+    ``leave_out`` names what is carried along but never looked at for edits; ``only`` the folders to walk (all by default).
+    ``overlay`` holds edited bytes.
     """
 
-    def __init__(self, root: Path, leave_out: tuple[str, ...] = (), overlay: Mapping[str, bytes] | None = None) -> None:
+    def __init__(self, root: Path, leave_out: tuple[str, ...] = (), only: tuple[str, ...] = ()) -> None:
         self.root = root
+        self.only = only
         self.leave_out = leave_out
-        self.overlay: dict[str, bytes] = dict(overlay or {})
+        self.overlay: dict[str, bytes] = {}
         self._bytes: dict[str, bytes] = {}
         self.files: dict[str, os.stat_result] = {}
         self.links: dict[str, str] = {}
@@ -59,7 +61,7 @@ class Tree:
         if not self.root.is_dir():
             found = "a file" if self.root.exists() else "no such folder"
             raise KitError(failure("patch.source", str(self.root), "a source tree", found, "give its folder"), ExitCode.USAGE)
-        stack = [""]
+        stack = [path for path in self.only if (self.root / path).is_dir()] or ([] if self.only else [""])
         while stack:
             folder = stack.pop()
             try:
