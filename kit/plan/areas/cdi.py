@@ -1,12 +1,16 @@
-"""GPUs described for the container engine (CDI): explicit device nodes, which a daemon-reload does not detach."""
+"""GPUs described for the container engine (CDI): explicit device nodes, which a daemon-reload does not detach.
+
+Ours is made at each boot under /run. One in /etc, or kept by NVIDIA's own refresh unit, is somebody else's and left alone.
+"""
 
 from __future__ import annotations
 
 from kit.facts.model import Facts
+from kit.facts.unknown import is_known
 from kit.plan import render
 from kit.plan.model import ManagedFile, Step
 from kit.plan.steps import change, file_step, keep, pending, refuse, unit_step
-from kit.plan.where import CDI_SPECS, CDI_UNIT, NVIDIA_CTK, unit_file
+from kit.plan.where import CDI_REFRESH_UNIT, CDI_SPECS, CDI_UNIT, NVIDIA_CTK, unit_file
 from kit.spec.model import HostSpec, Lock
 
 ROLE = "container_engine"
@@ -20,8 +24,9 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
         return [keep(id, "CDI is declared off", found="not judged") for id in ids]
     present = [p for p in CDI_SPECS if (f := facts.files.get(p)) is not None and f.exists]
     tool = facts.files.get(NVIDIA_CTK)
-    ours = facts.files.get(unit_file(CDI_UNIT))
-    if present and not (ours is not None and ours.exists):
+    refresh = facts.services.get(CDI_REFRESH_UNIT)
+    foreign = refresh is not None and is_known(refresh.load) and refresh.load == "loaded"
+    if present and (foreign or CDI_SPECS[1] in present):
         found = ", ".join(present)
         return [
             keep(id, f"the GPUs are described for CDI already, not by this kit ({found})", expected="described", found=found)
