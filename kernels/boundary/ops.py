@@ -121,16 +121,16 @@ def _(y, residual, post, comb, pre, weight, eps, scale_layout):
 def _(y, residual, post, comb, pre, weight, eps, scale_layout):
     t = tensors
     result = reference.boundary(t.f64(y), t.need(residual), t.f64(post), t.f64(comb), t.f64(pre), t.need(weight), eps)
-    out_residual = t.to_bf16(result.residual) if y is not None else residual.new_empty(0)
+    out_residual = t.to_bf16(result.residual.value) if y is not None else residual.new_empty(0)
     if scale_layout == NO_QUANT:
         return (
             out_residual,
-            t.to_bf16(result.x),
+            t.to_bf16(result.x.value),
             residual.new_empty(0, dtype=torch.float8_e4m3fn),
             residual.new_empty(0, dtype=torch.uint8),
         )
     scale = result.scale.reshape(-1) if scale_layout == ROW_MAJOR else rounding.tiled_scales(result.scale)
-    return out_residual, t.to_bf16(result.x), t.codes(result.q), torch.from_numpy(scale.copy())
+    return out_residual, t.to_bf16(result.x.value), t.codes(result.q), torch.from_numpy(scale.copy())
 
 
 _OUTPUTS = "Tensor(a!) out_residual, Tensor(b!) out_x, Tensor(c!) out_q, Tensor(d!) out_scale"

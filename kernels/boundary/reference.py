@@ -1,6 +1,8 @@
 """K1 in float64 with the kernel's rounding points, and nothing else in common with it.
 
 Rounding points: R' to bf16; u to bf16; the sum of squares to fp32 (it can overflow there: then x is 0); x to bf16.
+The kernel adds five products in fp32, so where they cancel its result can be off by a few 2**-24 of their magnitudes: the
+reference states that as an interval, whose ends are rounded like the value itself.
 """
 
 from dataclasses import dataclass
@@ -11,16 +13,35 @@ from numpy.typing import NDArray
 from ..common import rounding
 
 F64 = NDArray[np.float64]
+SUM_SLACK = 5 * 2.0**-24  # five roundings of fp32, relative to the sum of magnitudes
+NORM_SLACK = 2.0**-21  # rsqrt to 2 ulp, the sum of squares, two products
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and the least and greatest results that fp32 arithmetic may give."""
+
+    value: F64
+    low: F64
+    high: F64
 
 
 @dataclass(frozen=True)
 class Boundary:
-    """residual [T,4,H], x [T,H] (values), q codes [T,H] and scale bytes [T,H/32] of x."""
+    """residual [T,4,H], x [T,H]; q codes [T,H] and scale bytes [T,H/32] of x's value."""
 
-    residual: F64
-    x: F64
+    residual: Interval
+    x: Interval
     q: NDArray[np.uint8]
     scale: NDArray[np.uint8]
+
+
+def _rounded(exact: F64, slack: F64) -> Interval:
+    value = rounding.bf16(exact)
+    sure = np.isfinite(exact) & np.isfinite(slack)
+    return Interval(
+        value, np.where(sure, rounding.bf16(exact - slack), value), np.where(sure, rounding.bf16(exact + slack), value)
+    )
 
 
 def boundary(
@@ -28,11 +49,20 @@ def boundary(
 ) -> Boundary:
     """y [T,H], residual [T,4,H], post [T,4], comb [T,4,4], pre [T,4], weight [H]; y None: no post; pre None: u is stream 0."""
     with np.errstate(all="ignore"):
+        streams = Interval(residual, residual, residual)
         if y is not None:
             assert post is not None and comb is not None
-            residual = rounding.bf16(post[:, :, None] * y[:, None, :] + np.einsum("tji,tjh->tih", comb, residual))
-        u = residual[:, 0] if pre is None else rounding.bf16(np.einsum("tk,tkh->th", pre, residual))
-        mean = rounding.f32((u * u).sum(-1, keepdims=True)) / u.shape[-1]
-        x = rounding.bf16(u / np.sqrt(mean + np.float64(np.float32(eps))) * weight)
-        q, scale = rounding.quantise(x)
-    return Boundary(residual, x, q, scale)
+            exact = post[:, :, None] * y[:, None, :] + np.einsum("tji,tjh->tih", comb, residual)
+            size = np.abs(post[:, :, None] * y[:, None, :]) + np.einsum("tji,tjh->tih", np.abs(comb), np.abs(residual))
+            streams = _rounded(exact, SUM_SLACK * size)
+        r = streams.value
+        u = Interval(r[:, 0], r[:, 0], r[:, 0])
+        if pre is not None:
+            u = _rounded(np.einsum("tk,tkh->th", pre, r), SUM_SLACK * np.einsum("tk,tkh->th", np.abs(pre), np.abs(r)))
+        mean = rounding.f32((u.value * u.value).sum(-1, keepdims=True)) / r.shape[-1]
+        factor = weight / np.sqrt(mean + np.float64(np.float32(eps)))
+        ends = np.sort(np.stack([u.low * factor, u.high * factor]), axis=0)
+        reach = NORM_SLACK * np.abs(ends)
+        x = Interval(rounding.bf16(u.value * factor), rounding.bf16(ends[0] - reach[0]), rounding.bf16(ends[1] + reach[1]))
+        q, scale = rounding.quantise(x.value)
+    return Boundary(streams, x, q, scale)

@@ -52,16 +52,21 @@ def run(v, out, eps=RMS_EPS, scale_layout=0, launch=None):
     return out
 
 
+def within(found, interval, what):
+    """Inside the reference's interval everywhere, equal to its value on all but 0.1% of the elements."""
+    compare.assert_between(found, interval.low, interval.value, interval.high, what)
+
+
 def judge(v, out, eps=RMS_EPS, scale_layout=0):
     """R' and x against float64; then x from the kernel's own R', and the codes from the kernel's own x, bit for bit."""
     residual, x, q, scale = (t.cpu() for t in out)
     want = expected(v, eps)
     if v["y"] is not None:
-        compare.assert_bf16(tensors.need(residual), want.residual, "residual")
+        within(tensors.need(residual), want.residual, "residual")
         own = dict(v, y=None, residual=residual)
     else:
         own = v
-    compare.assert_bf16(tensors.need(x), expected(own, eps).x, "x")
+    within(tensors.need(x), expected(own, eps).x, "x")
     codes, scales = rounding.quantise(tensors.need(x))
     flat = scales.reshape(-1) if scale_layout == 0 else rounding.tiled_scales(scales)
     places = np.ones(flat.shape, bool) if scale_layout == 0 else rounding.tiled_scales(np.ones_like(scales)) == 1
@@ -79,16 +84,16 @@ def test_reference_keeps_a_stream_that_the_coefficients_select():
     v["comb"] = torch.eye(4)[[1, 0, 3, 2]].expand(3, 4, 4).contiguous()  # swaps streams 0/1 and 2/3
     v["pre"] = torch.tensor([[0.0, 0.0, 1.0, 0.0]]).repeat(3, 1)
     got = expected(v)
-    assert np.array_equal(got.residual[:, 0], tensors.need(v["residual"])[:, 1])
+    assert np.array_equal(got.residual.value[:, 0], tensors.need(v["residual"])[:, 1])
     u = tensors.need(v["residual"])[:, 3]
     x = rounding.bf16(u / np.sqrt((u * u).mean(-1, keepdims=True)) * tensors.need(v["weight"]))
-    compare.assert_bf16(got.x, x, "x")
+    compare.assert_bf16(got.x.value, x, "x")
 
 
 def test_reference_agrees_with_torch_in_float32():
     v = inputs(4, seed=3)
     r = torch.einsum("tji,tjh->tih", v["comb"], v["residual"].float()) + v["post"][:, :, None] * v["y"].float()[:, None]
-    compare.assert_bf16(expected(v).residual, r.bfloat16().double().numpy(), "residual")
+    within(r.bfloat16().double().numpy(), expected(v).residual, "residual")
 
 
 @settings(max_examples=30, deadline=None)

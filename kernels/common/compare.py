@@ -36,3 +36,17 @@ def assert_close(
         f"{what}: {(~good).sum()} of {good.size} off; "
         f"first: found {found[~good][0]!r}, expected {expected[~good][0]!r}, relative {relative}"
     )
+
+
+def assert_between(
+    found: NDArray[np.float64], low: NDArray[np.float64], value: NDArray[np.float64], high: NDArray[np.float64], what: str
+) -> None:
+    """low <= found <= high everywhere, found == value on all but 0.1% of the elements; NaN exactly where ``value`` is NaN."""
+    nan = np.isnan(value)
+    good = np.where(nan, np.isnan(found), (found >= low) & (found <= high))
+    assert good.all(), (
+        f"{what}: {(~good).sum()} of {good.size} outside; first at {np.argwhere(~good)[0]}: "
+        f"found {found[~good][0]!r}, expected {value[~good][0]!r} in [{low[~good][0]!r}, {high[~good][0]!r}]"
+    )
+    off = int((~nan & (found != value)).sum())
+    assert off <= max(1, 1e-3 * found.size), f"{what}: {off} of {found.size} elements differ from the rounded value, allowed 0.1%"

@@ -55,7 +55,7 @@ def quantise(x: F64, group: int = 32) -> tuple[U8, U8]:
     A group of zeros (or one whose scale would be 2**-127 or less) has byte 0 and codes 0; a group with a NaN or an infinity
     has byte 255 and NaN codes, so that it is never mistaken for data.
     """
-    groups = x.reshape(*x.shape[:-1], -1, group)
+    groups = x.reshape(*x.shape[:-1], x.shape[-1] // group, group)
     bad = ~np.isfinite(groups).all(-1)
     amax = np.abs(np.where(bad[..., None], 0.0, groups)).max(-1)
     quotient = f32(amax * np.float64(np.float32(1.0 / 448.0)))

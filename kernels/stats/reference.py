@@ -28,7 +28,7 @@ def stats(residual: F64, weight: F64, scale: F64, base: F64, rms_eps: float, hc_
 
     The sum of squares is rounded to fp32, where huge inputs overflow; everything else is float64.
     """
-    flat = residual.reshape(residual.shape[0], -1)
+    flat = residual.reshape(residual.shape[0], residual.shape[1] * residual.shape[2])
     rms_eps, hc_eps = float(np.float32(rms_eps)), float(np.float32(hc_eps))
     with np.errstate(all="ignore"):
         mean = rounding.f32((flat * flat).sum(-1, keepdims=True)) / flat.shape[1]

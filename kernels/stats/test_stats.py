@@ -43,6 +43,8 @@ def judge(v, out, relative=1e-5, steps=SINKHORN_STEPS):
     want = reference.stats(need(v["residual"]), need(v["weight"]), need(v["scale"]), need(v["base"]), RMS_EPS, HC_EPS, steps)
     for found, value, name in zip(out, want, ("pre", "post", "comb"), strict=True):
         compare.assert_close(need(found), value, name, relative, absolute=1e-9)
+    if steps < SINKHORN_STEPS:
+        return  # after one step the columns are 1 - eps/sum
     columns = need(out[2]).sum(-2)
     assert (np.isnan(columns) | (np.abs(columns - 1.0) <= 2e-6)).all(), "column sums"
 
