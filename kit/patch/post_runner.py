@@ -48,16 +48,20 @@ class _Anything:
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Asked last: only for modules that nothing else finds."""
+    """Asked last: only for modules that nothing else finds, and only when the plugin's own code imports them."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
         self.names: list[str] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """A module of the standard library that is absent is absent on purpose (``winreg``)."""
-        if name.split(".")[0] in sys.stdlib_module_names:
+        """Other packages try imports that may fail (``winreg``, ``org.python``): those go on failing."""
+        frame: types.FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        if frame is None or not frame.f_code.co_filename.startswith(self.folder):
             return None
         self.names.append(name)
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
@@ -107,7 +111,7 @@ def _check(contract: Any, check: dict[str, Any]) -> tuple[bool, str]:
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """The answer document for a request."""
     sys.path[:0] = request["paths"]
-    stand_ins = _StandIns() if request["stand_in"] else None
+    stand_ins = _StandIns(request["paths"][0]) if request["stand_in"] else None
     contract = importlib.import_module(request["contract"])
     if stand_ins is not None:
         sys.meta_path.append(stand_ins)
