@@ -1,0 +1,229 @@
+"""The simulated host as a host: boots, can be logged in to, reboots, goes away whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from kit.errors import ExitCode, KitError
+from kit.sim import flow, states
+from kit.sim.machine.cgroups import folders, group_name, machine_layout
+from kit.sim.places import Places, netns, veth
+from kit.spec.model import HostSpec
+
+
+def test_login_sudo_and_a_healthy_system(sim_host, on_host):
+    name = sim_host("b300-4")
+    assert on_host(name, "sudo -n id -u").stdout == "0\n"
+    assert on_host(name, "hostname").stdout == f"{name}\n"
+    assert on_host(name, "systemctl is-system-running").stdout == "running\n"
+    assert on_host(name, "systemctl --failed --no-legend").stdout == ""
+
+
+def test_root_may_not_log_in_and_an_unknown_key_neither(sim_host, on_host, tmp_path):
+    name = sim_host("b300-4")
+    state = states.read(Places.here(), name)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "k")], check=True)
+    for user, key in (("root", Places.here().client_key), ("ops", tmp_path / "k")):
+        done = subprocess.run(
+            [
+                "ssh", "-i", str(key), "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", f"HostKeyAlias={name}",
+                "-o", "UserKnownHostsFile=none", "-o", f"KnownHostsCommand=/usr/bin/echo {name} {state.host_key}",
+                f"{user}@{state.address}", "true",
+            ],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 255
+        assert "Permission denied" in done.stderr
+
+
+def test_up_again_is_the_same_host(sim_host, on_host):
+    name = sim_host("b300-4")
+    boot = on_host(name, "cat /proc/sys/kernel/random/boot_id").stdout
+    again = flow.up(name, "b300-4")
+    assert again.created is False
+    assert again.answers is True
+    assert on_host(name, "cat /proc/sys/kernel/random/boot_id").stdout == boot
+
+
+def test_another_profile_under_the_same_name_is_refused(sim_host):
+    name = sim_host("b300-4")
+    with pytest.raises(KitError) as caught:
+        flow.up(name, "mig-on")
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert "sim.down" in caught.value.failures[0].next
+
+
+@pytest.mark.parametrize("name", ["Up", "a/b", "../x", "-x", ""])
+def test_a_hostile_name_is_refused_before_anything_is_made(name):
+    with pytest.raises(KitError) as caught:
+        flow.up(name, "b300-4")
+    assert caught.value.exit_code is ExitCode.USAGE
+
+
+def test_its_spec_is_usable_at_once(sim_host):
+    from ruamel.yaml import YAML
+
+    name = sim_host("b300-4")
+    folder = Places.here().fleet
+    spec = HostSpec.model_validate(YAML(typ="safe").load((folder / f"hosts/{name}.yml").read_text()))
+    assert spec.name == name
+    assert name in YAML(typ="safe").load((folder / "fleet.yml").read_text())["groups"]["sim"]
+
+
+def test_a_reboot_is_a_new_boot_and_loses_what_hardware_loses(fresh_sim_host, on_host):
+    name = fresh_sim_host("b300-4")
+    read = (
+        "cat /proc/sys/kernel/random/boot_id /proc/sys/vm/swappiness /sys/devices/system/cpu/cpu3/cpufreq/scaling_governor "
+        "/proc/irq/30/effective_affinity_list /sys/kernel/mm/transparent_hugepage/enabled; "
+        "nvidia-smi -i 0 --query-gpu=power.limit,clocks.sm,persistence_mode --format=csv,noheader; "
+        "sudo intel-speed-select perf-profile info -l 0 2>&1 | grep -m1 turbo-freq:"
+    )
+    fresh = on_host(name, read).stdout.splitlines()
+    assert fresh[1:] == [
+        "60",
+        "powersave",
+        "30",
+        "[always] madvise never",
+        "1100.00 W, 345 MHz, Enabled",
+        "          speed-select-turbo-freq:disabled",
+    ]
+    on_host(
+        name,
+        "sudo sysctl -q -w vm.swappiness=10 && echo performance | sudo tee /sys/devices/system/cpu/cpu3/cpufreq/scaling_governor && "
+        "echo 200 | sudo tee /proc/irq/30/smp_affinity_list && echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled && "
+        "sudo nvidia-smi -pl 900 && sudo nvidia-smi -lgc 2032,2032 && sudo intel-speed-select turbo-freq enable && sleep 0.2",
+    )
+    changed = on_host(name, read).stdout.splitlines()
+    assert changed == [
+        fresh[0],
+        "10",
+        "performance",
+        "200",
+        "always [madvise] never",
+        "900.00 W, 2032 MHz, Enabled",
+        "          speed-select-turbo-freq:enabled",
+    ]
+    on_host(name, "echo kept | sudo tee /etc/kept; sudo systemctl reboot", check=False)
+    _wait_for_another_boot(name, on_host, fresh[0])
+    after = on_host(name, read).stdout.splitlines()
+    assert after[0] != fresh[0]
+    assert after[1:] == fresh[1:]
+    assert on_host(name, "cat /etc/kept").stdout == "kept\n"
+
+
+def _wait_for_another_boot(name, on_host, boot: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        seen = on_host(name, "cat /proc/sys/kernel/random/boot_id && systemctl is-system-running --wait", check=False).stdout
+        if seen and seen.splitlines()[0] != boot and "running" in seen:
+            return
+        time.sleep(0.3)
+    pytest.fail(f"{name} did not come back from its reboot")
+
+
+def test_settings_in_sysctl_d_are_applied_at_boot(fresh_sim_host, on_host):
+    name = fresh_sim_host("b300-4")
+    boot = on_host(name, "cat /proc/sys/kernel/random/boot_id").stdout.strip()
+    on_host(name, "echo vm.max_map_count=262144 | sudo tee /etc/sysctl.d/90-x.conf; sudo systemctl reboot", check=False)
+    _wait_for_another_boot(name, on_host, boot)
+    assert on_host(name, "cat /proc/sys/vm/max_map_count").stdout == "262144\n"
+
+
+def test_the_memory_limit_is_real_and_the_host_can_read_it(sim_host, on_host):
+    name = sim_host("low-ram")
+    found = on_host(
+        name, "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null", check=False
+    ).stdout
+    assert found.splitlines() == [str(1024 << 20)]
+    done = on_host(name, 'python3 -c "x = bytearray(1200 << 20)"', check=False)
+    assert done.returncode != 0
+
+
+def _traces(index: int) -> list[str]:
+    found = [str(folder) for folder in folders(machine_layout(), group_name(index)) if folder.exists()]
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout
+    found += [veth(index)] if f"{veth(index)}@" in links else []
+    return found + ([netns(index)] if netns(index) in spaces.split() else [])
+
+
+def _processes_of(root: Path) -> list[str]:
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                words = (folder / "cmdline").read_bytes().decode(errors="replace")
+            except OSError:
+                continue
+            if str(root) in words:
+                found.append(words.replace("\0", " "))
+    return found
+
+
+def test_down_leaves_nothing_even_after_its_supervisor_was_killed(fresh_sim_host):
+    for kill in (False, True):
+        name = fresh_sim_host("b300-4")
+        places = Places.here()
+        state = states.read(places, name)
+        at = places.host(name)
+        assert len(_traces(state.index)) >= 3
+        assert _processes_of(at.folder)
+        if kill:
+            os.kill(state.supervisor_pid, signal.SIGKILL)
+        removed = flow.down(name)
+        assert [gone.name for gone in removed] == [name]
+        assert _traces(state.index) == []
+        assert _processes_of(at.folder) == []
+        assert not at.folder.exists()
+        assert str(at.root) not in Path("/proc/self/mounts").read_text()
+        assert not (places.fleet / f"hosts/{name}.yml").exists()
+        assert flow.down(name) == []
+
+
+def test_up_mends_what_a_kill_left_behind(fresh_sim_host, on_host):
+    name = fresh_sim_host("b300-4")
+    os.kill(states.read(Places.here(), name).supervisor_pid, signal.SIGKILL)
+    assert flow.up(name, "b300-4").created is True
+    assert on_host(name, "systemctl is-system-running").stdout == "running\n"
+
+
+def test_a_state_from_before_the_machines_reboot_is_stale(fresh_sim_host, on_host):
+    name = fresh_sim_host("b300-4")
+    places = Places.here()
+    state = states.read(places, name)
+    flow.down(name)
+    places.host(name).folder.mkdir(parents=True)
+    states.write(places, state.model_copy(update={"machine_boot_id": "0" * 36}))
+    assert [h.running for h in flow.status() if h.name == name] == [False]
+    assert flow.up(name, "b300-4").created is True
+    assert on_host(name, "true").returncode == 0
+
+
+def test_two_commands_at_once_make_one_host(fresh_sim_host):
+    name = fresh_sim_host("b300-4")
+    flow.down(name)
+    script = f"from kit.sim import flow; print(flow.up({name!r}, 'b300-4').model_dump_json())"
+    with ThreadPoolExecutor(2) as pool:
+        done = list(
+            pool.map(
+                lambda _: subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True), range(2)
+            )
+        )
+    assert sorted(json.loads(d.stdout)["created"] for d in done) == [False, True]
+
+
+def test_hosts_reach_each_other_but_not_the_world(sim_host, on_host):
+    one, other = sim_host("b300-4"), sim_host("low-ram")
+    address = states.read(Places.here(), other).address
+    probe = f"import socket; print(socket.create_connection(('{address}', 22), 5).recv(4).decode())"
+    assert on_host(one, f'python3 -c "{probe}"').stdout == "SSH-\n"
+    assert "default" not in on_host(one, "ip route").stdout
