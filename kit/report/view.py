@@ -12,9 +12,10 @@ from kit.facts.model import Facts
 from kit.plan.model import Action, Step
 from kit.record.model import HostRecord, OutsideCase, RunRecord, RunState, SumFinding, Verification
 from kit.report import rows, seats, words
-from kit.report.clean import one_line, visible
+from kit.report.clean import one_line
 from kit.report.coremap import NARROW, WIDE, core_map_svg, summary
 from kit.report.diff import Line, file_diff
+from kit.report.origin import host_origin, run_origin, sums_text
 from kit.report.row import Area
 from kit.report.timeline import Bar, bars, end_s, total, with_shared
 from kit.report.verdict import Verdict, host_failures, host_verdict, refusal_codes, run_headline
@@ -92,6 +93,11 @@ class HostView:
     origin: tuple[tuple[str, str], ...]
     problems: tuple[str, ...]
 
+    @property
+    def blank(self) -> bool:
+        """Whether nothing was read, planned, changed or verified."""
+        return not (self.plan_summary or self.tasks or self.tasks_quiet or self.areas or self.verified or self.outside)
+
 
 @dataclass(frozen=True)
 class PageView:
@@ -139,9 +145,9 @@ def page(run: RunRecord, check: Verification, sums: Mapping[str, str]) -> PageVi
         failures=tuple(f for f in of_run if f not in told and f.code not in codes),
         hosts=tuple(hosts),
         bars=() if run.hosts else bars(run.stages, length_s),
-        origin=_run_origin(run),
+        origin=run_origin(run),
         sums=tuple(sorted((name, digest) for name, digest in sums.items())),
-        sums_text=_sums_text(check),
+        sums_text=sums_text(check),
         sums_ok=check.ok,
         findings=check.findings,
         problems=run.problems,
@@ -197,7 +203,7 @@ def _host(host: HostRecord, run: RunRecord, of_run: tuple[Failure, ...], number:
         tasks_quiet=len(tasks) - len(loud),
         areas=_areas(host.facts or host.verify_facts, host),
         core=_core(host, number),
-        origin=_host_origin(host),
+        origin=host_origin(host),
         problems=host.problems,
     )
 
@@ -268,43 +274,3 @@ def _core(host: HostRecord, number: int) -> CoreView | None:
         host.cores.sources if host.cores else (),
         tuple((seat, words.ranges(seat.cpus)) for seat in seats.seated(host.assignment)) if host.assignment else (),
     )
-
-
-def _sums_text(check: Verification) -> str:
-    if check.ok and not check.findings:
-        return f"All {check.checked} files of this record agree with their sums."
-    if check.ok:
-        return f"{check.checked} files have sums; what was written after the last sums is listed below, nothing else differs."
-    return "This record is not as it was written:"
-
-
-def _run_origin(run: RunRecord) -> tuple[tuple[str, str], ...]:
-    document = run.document
-    if document is None:
-        return (("Record", run.id),)
-    return (
-        ("Record", run.id),
-        ("Command", visible(" ".join(document.argv))),
-        ("Started", document.started),
-        ("Finished", document.finished or "not recorded"),
-        ("b300kit", f"{document.kit_version}, commit {document.git_commit or 'not in a git checkout'}"),
-        ("Control machine", f"{document.control.hostname}, {document.control.system}, kernel {document.control.kernel}"),
-        ("Python", document.python),
-        *((name, version) for name, version in sorted(document.packages.items())),
-    )
-
-
-def _host_origin(host: HostRecord) -> tuple[tuple[str, str], ...]:
-    facts, lock = host.facts or host.verify_facts, host.lock
-    entries: list[tuple[str, str]] = []
-    if facts is not None:
-        entries += [("Boot", facts.host.boot_id), ("Facts read", f"{facts.collected_at} by the host's clock")]
-    if host.plan is not None:
-        entries.append(("Plan digest", host.plan.digest()))
-    if host.verify_plan is not None:
-        entries.append(("Verifying plan digest", host.verify_plan.digest()))
-    if lock is not None:
-        entries.append(
-            ("Locked driver", f"{lock.driver or 'not resolved'}, Fabric Manager {lock.fabric_manager or 'not resolved'}")
-        )
-    return tuple((label, one_line(value)) for label, value in entries)
