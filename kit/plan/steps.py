@@ -126,6 +126,7 @@ def file_step(
             reason=f"{file.path} is as declared ({why})",
             expected=file.sha256[:12],
             found=file.sha256[:12],
+            file=file,
         )
     found = "absent" if not now.exists else f"{show(now.sha256)[:12]} {show(now.mode)} {show(now.owner)}:{show(now.group)}"
     return Step(

@@ -26,14 +26,7 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     package = _package(facts)
     rules = ManagedFile(path=FIREWALL_RULES, content=rules_text(spec), check_with="/usr/sbin/nft --check --file %s")
     files = [
-        file_step(
-            "firewall.rules_file",
-            rules,
-            facts,
-            ROLE,
-            why="who may reach which port",
-            arguments={"rules_checked": [FIREWALL_RULES]},
-        ),
+        file_step("firewall.rules_file", rules, facts, ROLE, why="who may reach which port"),
         file_step(
             "firewall.unit_file",
             ManagedFile(
