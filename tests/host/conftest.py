@@ -1,0 +1,81 @@
+"""The outside suite: asserts on a live host what a recorded plan says, by reads of its own. Read-only.
+
+``invoke verify`` runs it as ``pytest tests/host --record=RUN/hosts/NAME``; the record holds spec.yml, plan.json and, where
+the cores are decided, assignment.json. Without ``--record`` nothing is collected.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import testinfra
+from ruamel.yaml import YAML
+from testinfra.host import Host
+
+from kit.apply.ssh import ssh_options
+from kit.plan.model import Plan, Step
+from kit.spec.model import HostSpec
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record", type=Path, help="folder of one host in a run's record")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Part of ``invoke verify``, not of the default test run: it needs a host and its record."""
+    inside = collection_path != HERE / "conftest.py" and HERE in collection_path.parents
+    return True if inside and config.getoption("--record", None) is None else None
+
+
+@pytest.fixture(scope="session")
+def record(request: pytest.FixtureRequest) -> Path:
+    """The host's folder in the record."""
+    folder: Path = request.config.getoption("--record")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def spec(record: Path) -> HostSpec:
+    """What is declared."""
+    return HostSpec.model_validate(YAML(typ="safe", pure=True).load((record / "spec.yml").read_text()))
+
+
+@pytest.fixture(scope="session")
+def plan(record: Path) -> Plan:
+    """The newest plan of the record."""
+    newest = max(record.glob("*plan*.json"), key=lambda path: path.stat().st_mtime_ns)
+    return Plan.model_validate_json(newest.read_text())
+
+
+@pytest.fixture(scope="session")
+def steps(plan: Plan) -> dict[str, Step]:
+    """The plan's steps by id."""
+    return {step.id: step for step in plan.steps}
+
+
+@pytest.fixture(scope="session")
+def assignment(record: Path) -> dict[str, Any]:
+    """Who sits on which CPUs."""
+    files = sorted(record.glob("assignment*.json"), key=lambda path: path.stat().st_mtime_ns)
+    assert files, "the record holds no assignment: the fast cores of this host are not decided"
+    found: dict[str, Any] = json.loads(files[-1].read_text())
+    return found
+
+
+@pytest.fixture(scope="session")
+def host(spec: HostSpec) -> Host:
+    """The host over the same pinned, shared connection as everything else here."""
+    connection = spec.connection
+    found: Host = testinfra.get_host(
+        f"ssh://{connection.user}@{connection.address}:{connection.port}",
+        ssh_extra_args=shlex.join(ssh_options(connection, spec.name)),
+        sudo=connection.user != "root",
+        ssh_config=None,
+    )
+    return found
