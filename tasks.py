@@ -28,7 +28,15 @@ def doctor() -> Outcome:
     return machine.examine(simulated.requirements())
 
 
-@command(help={"host": "USER@ADDRESS[:PORT] of a live host.", "name": "Its name; the host's own otherwise."})
+@command(
+    help={
+        "host": "USER@ADDRESS[:PORT] of a live host.",
+        "name": "Its name; the host's own otherwise.",
+        "accept_host_key": "SHA256:... after you compared it with the host's own.",
+        "identity_file": "Private key; the ssh agent's otherwise.",
+        "write": "Put the spec into the fleet folder; never overwrites.",
+    }
+)
 def fleet_init(host: str, name: str = "", accept_host_key: str = "", identity_file: str = "", write: bool = False) -> Outcome:
     """Propose a spec from a live host's facts; --write keeps it."""
     from kit.spec import init

@@ -10,6 +10,7 @@ import difflib
 import io
 import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -68,6 +69,11 @@ class Program(invoke.program.Program):
             super().parse_tasks()
         except ValueError as error:
             raise ParseError(f"an option has a value of the wrong type: {error}") from error
+        for context in self.tasks:
+            for argument in context.args.values():
+                # invoke takes the next word for a value, even where it is plainly the next option (--host --format=json).
+                if isinstance(argument.value, str) and argument.value.startswith("--"):
+                    raise ParseError(f"--{argument.names[0]} without its value, before {argument.value}", context)
 
     def load_collection(self) -> None:
         """Our ``tasks.py`` from any folder, so that cron need not change to ours."""
@@ -98,6 +104,7 @@ def main() -> int:
         try:
             outcome = _run(program, argv, stdout)
         except KeyboardInterrupt as stop:
+            guard.settle()
             outcome = _interrupted(program, argv, stop)
         if outcome is None:
             sys.stdout.flush()
@@ -186,6 +193,8 @@ def _usage(program: Program, argv: Sequence[str], error: ParseError) -> Outcome:
     from kit.errors import ExitCode, failure
 
     said = str(error).rstrip("!")
+    if flag := re.match(r"Flag <Argument: ([^ >]+)", said):
+        said = f"--{flag[1].replace('_', '-')} without its value"
     word = said.split("'")[1] if said.startswith("No idea what") else ""
     context = error.context
     task = (context.name if context is not None else None) or program.task_name

@@ -40,6 +40,7 @@ class Guard:
         """``last_words`` prints the outcome when the run does not end by itself in time."""
         self._last_words = last_words
         self._first: Interrupted | None = None
+        self._children: dict[int, int] = {}
 
     def install(self) -> None:
         """Take over SIGINT, SIGTERM and SIGHUP; one that was ignored at our start (nohup) stays ignored."""
@@ -52,15 +53,22 @@ class Guard:
             kill(descendants(os.getpid()), signal.SIGKILL)
             os._exit(self._first.exit_code)
         self._first = Interrupted(number)
-        threading.Thread(target=self._stop, args=(self._first,), daemon=True).start()
+        # Only those that run now: what a cleanup starts from here on must be let finish.
+        self._children = descendants(os.getpid())
+        kill(self._children, signal.SIGTERM)
+        threading.Thread(target=self._watch, args=(self._first,), daemon=True).start()
         raise self._first
 
-    def _stop(self, interrupted: Interrupted) -> None:
-        # Only those that run now: what a cleanup starts from here on must be let finish.
-        children = descendants(os.getpid())
-        kill(children, signal.SIGTERM)
+    def settle(self) -> None:
+        """Before we exit: wait for the stopped children a while, then end those that stay."""
+        deadline = time.monotonic() + TERM_GRACE_S
+        while alive(self._children) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        kill(self._children, signal.SIGKILL)
+
+    def _watch(self, interrupted: Interrupted) -> None:
         time.sleep(TERM_GRACE_S)
-        kill(children, signal.SIGKILL)
+        kill(self._children, signal.SIGKILL)
         time.sleep(EXIT_GRACE_S - TERM_GRACE_S)
         self._last_words(interrupted)
         os._exit(interrupted.exit_code)
@@ -71,7 +79,7 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> dict[int, int]:
     children: dict[int, list[tuple[int, int]]] = {}
     for entry in proc.iterdir():
         if entry.name.isdigit() and (found := _stat(entry)):
-            parent, started = found
+            parent, started, _ = found
             children.setdefault(parent, []).append((int(entry.name), started))
     out: dict[int, int] = {}
     waiting = [pid]
@@ -94,11 +102,17 @@ def kill(processes: dict[int, int], number: int) -> None:
                 continue
 
 
-def _stat(entry: Path) -> tuple[int, int] | None:
-    """(parent, start time), or None when it is gone."""
+def alive(processes: dict[int, int]) -> bool:
+    """Whether any of them still runs (one that ended and was not waited for does not)."""
+    found = (_stat(Path("/proc") / str(pid)) for pid in processes)
+    return any(stat is not None and stat[1] in processes.values() and not stat[2] for stat in found)
+
+
+def _stat(entry: Path) -> tuple[int, int, bool] | None:
+    """(parent, start time, whether it has ended), or None when it is gone."""
     try:
         fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        return int(fields[1]), int(fields[19])
+        return int(fields[1]), int(fields[19]), fields[0] in "ZX"
     except (OSError, ValueError, IndexError):
         return None
 

@@ -1,0 +1,78 @@
+"""The product's own tasks: their names are a contract, and listing them is quick."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+from invoke.program import Program as Stock
+
+import tasks
+from kit.cli.command import KitTask
+from kit.cli.program import Program
+from tests.unit.cli.conftest import Invoke
+
+CONTRACT = {
+    *("doctor", "fleet.init", "fleet.check", "probe", "plan", "provision", "drift", "verify"),
+    *("record.list", "record.show", "record.report", "record.verify", "sim.up", "sim.down", "sim.status"),
+}
+
+
+def test_the_contracts_names_are_there() -> None:
+    assert set(tasks.namespace.task_names) >= CONTRACT
+
+
+def test_each_has_a_help_of_one_line_and_explains_its_options() -> None:
+    for name in tasks.namespace.task_names:
+        task = tasks.namespace[name]
+        assert isinstance(task, KitTask)
+        first = (task.__doc__ or "").splitlines()[0]
+        assert 10 < len(first) <= 61, (name, first)
+        for argument in task.get_arguments():
+            assert not argument.positional, (name, argument)
+            assert argument.help, f"invoke {name} --{argument.name} has no help"
+
+
+def test_no_option_is_named_like_one_of_invokes_own() -> None:
+    core = {name for argument in [*Stock().core_args(), *Stock().task_args()] for name in argument.names}
+    for name in tasks.namespace.task_names:
+        for argument in tasks.namespace[name].get_arguments():
+            assert not core & set(argument.names), (name, argument)
+            assert all(len(option) > 1 for option in argument.names), (name, argument)
+
+
+def test_each_has_format_and_hosts_under_both_names() -> None:
+    for name in tasks.namespace.task_names:
+        options = {option for argument in tasks.namespace[name].get_arguments() for option in argument.names}
+        assert "format" in options
+        if name in ("probe", "plan", "provision", "drift", "verify", "fleet.lock"):
+            assert {"host", "hosts"} <= options
+
+
+def test_the_program_is_invokes_own() -> None:
+    assert issubclass(Program, Stock)
+
+
+def test_listing_imports_nothing_heavy_and_is_quick(invoke: Invoke) -> None:
+    code = "import sys, tasks; print([m for m in ('pydantic', 'ansible', 'jinja2', 'rich', 'ruamel') if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tasks.__file__.rpartition("/")[0], check=True
+    )
+    assert done.stdout.strip() == "[]"
+    quickest = 10.0
+    for _ in range(3):
+        started = time.monotonic()
+        assert invoke("--list", planted=False).code == 0
+        quickest = min(quickest, time.monotonic() - started)
+    assert quickest < 1.0
+
+
+def test_the_shipped_fleet_is_valid_from_any_folder(invoke: Invoke) -> None:
+    told = invoke("fleet.check", "--format", "json", planted=False)
+    assert told.code == 0
+    assert told.document["result"]["fleets"][0]["hosts"] == ["example"]
+
+
+def test_the_schemas_are_those_of_the_models(invoke: Invoke) -> None:
+    assert invoke("fleet.schema", "--check", planted=False).code == 0
