@@ -10,6 +10,7 @@ from functools import partial
 from kit.facts.host.read import Json, Unreadable, fact, is_unknown, mask, number, numbers, text, unknown
 
 CPUS = "/sys/devices/system/cpu"
+IRQS = "/proc/irq"
 IRQ_RECORD = "/run/b300kit/cpu.json"
 
 _MANAGED = re.compile(r"^(nvme\d+q[1-9]\d*|virtio\d+-(req|request)\S*|megasas\S*|mpt3sas\S*|lpfc\S*|qla2xxx\S*)$")
@@ -166,8 +167,8 @@ def irq_cpus(boot_id: str) -> list[int]:
     """
     found: set[int] = set()
     fixed = fact(lambda: _fixed(boot_id))
-    for name in os.listdir("/proc/irq"):
-        base = "/proc/irq/" + name
+    for name in os.listdir(IRQS):
+        base = f"{IRQS}/{name}"
         if not name.isdigit() or (not is_unknown(fixed) and int(name) in fixed):
             continue
         try:

@@ -97,7 +97,8 @@ def listening() -> list[str]:
             digits, _, port = fields[1].partition(":")
             words = [struct.pack("=I", int(digits[i : i + 8], 16)) for i in range(0, len(digits), 8)]
             address = socket.inet_ntop(family, b"".join(words))
-            found.add(f"{(f'[{address}]' if ':' in address else address)}:{port, 16}")
+            shown = f"[{address}]" if ":" in address else address
+            found.add(f"{shown}:{int(port, 16)}")
     return sorted(found)
 
 

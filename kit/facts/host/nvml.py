@@ -10,12 +10,21 @@ from typing import Any
 
 from kit.facts.host import nvml_api as api
 from kit.facts.host.child import answer, doing
-from kit.facts.host.read import Json, Unreadable, fact, is_unknown, unknown
+from kit.facts.host.read import Json, Unreadable, fact, is_unknown, text, unknown
 
 
 def library_version(nvml: api.Nvml) -> str:
-    """NVML's own release, which needs no driver: ``13.580.65.06`` names CUDA's major, then the driver's release."""
-    version = nvml.text("nvmlSystemGetNVMLVersion")
+    """NVML's own release, which needs no driver: ``13.580.65.06`` names CUDA's major, then the driver's release.
+
+    Where the library does not say, the name of the file that was loaded does: ``libnvidia-ml.so.580.65.06``.
+    """
+    try:
+        version = nvml.text("nvmlSystemGetNVMLVersion")
+    except api.NvmlError:
+        loaded = re.search(r"libnvidia-ml\.so\.(\d{3,}(?:\.\d+)+)$", text("/proc/self/maps"), re.MULTILINE)
+        if not loaded:
+            raise
+        return loaded.group(1)
     match = re.match(r"^\d+\.(\d{3,}(?:\.\d+)+)$", version)
     return match.group(1) if match else version
 
@@ -61,7 +70,7 @@ class Device:
         try:
             bits = self.nvml.wide("nvmlDeviceGetCurrentClocksEventReasons", self.handle)
         except api.NvmlError as error:
-            if error.code != 13:
+            if error.code != api.FUNCTION_NOT_FOUND:
                 raise
             bits = self.nvml.wide("nvmlDeviceGetCurrentClocksThrottleReasons", self.handle)
         return [api.CLOCK_REASONS.get(1 << n, f"bit_{n}") for n in range(64) if bits >> n & 1]

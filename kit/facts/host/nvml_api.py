@@ -14,7 +14,7 @@ NOT_SUPPORTED_TEXT = "not supported"
 SUCCESS = 0
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
-LIB_RM_VERSION_MISMATCH = 18
+FUNCTION_NOT_FOUND = 13
 
 ERRORS: dict[int, str] = {
     1: "uninitialized",
@@ -151,7 +151,7 @@ def versioned(kind: Any, version: int) -> int:
 
 
 class NvmlError(Unreadable):
-    """A call that did not succeed; ``code`` is its nvmlReturn_t, 13 for a function that this library lacks."""
+    """A call that did not succeed; ``code`` is its nvmlReturn_t, FUNCTION_NOT_FOUND where this library lacks it."""
 
     def __init__(self, function: str, code: int) -> None:
         reason = ERRORS.get(code, f"error {code}")
@@ -173,7 +173,7 @@ class Nvml:
         try:
             found = getattr(self.library, function)
         except AttributeError:
-            raise NvmlError(function, 13) from None
+            raise NvmlError(function, FUNCTION_NOT_FOUND) from None
         found.restype = ctypes.c_int
         code = found(*arguments)
         if code != SUCCESS:

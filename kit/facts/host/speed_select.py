@@ -120,7 +120,7 @@ def read(cpus: list[Json]) -> Json:
         for start in range(0, len(heads), _AT_ONCE):
             listing = ",".join(map(str, heads[start : start + _AT_ONCE]))
             chosen += clos0(call("-c", listing, "core-power", "get-assoc"))
-        return sorted(cpu for head in chosen for cpu in siblings_of.get(head, [head]))
+        return sorted({cpu for head in chosen for cpu in siblings_of.get(head, [head])})
 
     return {
         "supported": fact(lambda: every(("enabled", "disabled"))),

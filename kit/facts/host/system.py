@@ -100,7 +100,7 @@ def user(name: str) -> str:
 
 def sysctl(name: str) -> str:
     """One value below /proc/sys."""
-    if not re.match(r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+$", name):
+    if not re.match(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+\Z", name):
         raise Unreadable(f"not a name of a sysctl: {name[:60]!r}")
     return text("/proc/sys/" + name.replace(".", "/"))
 
