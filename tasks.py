@@ -116,6 +116,14 @@ def verify(targets: list[Target], junit: str = "") -> Outcome:
     return flow.verify(targets, Path(junit) if junit else None)
 
 
+@command(help={"keep": "Leave the simulated hosts running, to look around."})
+def demo(keep: bool = False) -> Outcome:
+    """The whole flow on two simulated hosts."""
+    from kit import demo as show
+
+    return show.run(keep)
+
+
 @command(
     help={
         "name": "What to call it; --host takes it at once.",
@@ -182,7 +190,7 @@ def _group(**tasks: KitTask) -> Collection:
     return Collection(**tasks)
 
 
-namespace = Collection(doctor, probe, plan, provision, drift, verify)
+namespace = Collection(doctor, probe, plan, provision, drift, verify, demo)
 namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
 namespace.add_collection(_group(up=sim_up, down=sim_down, status=sim_status), "sim")
 namespace.add_collection(_group(list=record_list, show=record_show, report=record_report, verify=record_verify), "record")

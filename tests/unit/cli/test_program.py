@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from kit.cli.program import wants_json
-from tests.unit.cli.conftest import Invoke, program
+
+from .conftest import Invoke, program
 
 
 def test_only_data_on_standard_output_whatever_prints(invoke: Invoke) -> None:

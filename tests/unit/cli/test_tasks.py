@@ -11,7 +11,8 @@ from invoke.program import Program as Stock
 import tasks
 from kit.cli.command import KitTask
 from kit.cli.program import Program
-from tests.unit.cli.conftest import Invoke
+
+from .conftest import Invoke
 
 CONTRACT = {
     *("doctor", "fleet.init", "fleet.check", "probe", "plan", "provision", "drift", "verify"),

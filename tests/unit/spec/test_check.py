@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kit.spec.load import load_fleet
-from tests.unit.spec.conftest import Edit, failures_of
+
+from .conftest import Edit, failures_of
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from kit.errors import KitError
 from kit.spec.load import load_fleet, load_fleets
-from tests.unit.spec.conftest import EXAMPLE, Edit, failures_of
+
+from .conftest import EXAMPLE, Edit, failures_of
 
 
 def test_the_shipped_fleet_is_the_documented_node() -> None:
