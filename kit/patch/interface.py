@@ -170,7 +170,7 @@ def plugin_versions(site_packages: Sequence[Path], target: str) -> tuple[tuple[i
 
 def _clashes(site_packages: Sequence[Path], entries: list[_Entry]) -> list[Failure]:
     """Two plugins for one architecture: SGLang raises in the second, logs it and goes on without."""
-    owners: dict[str, set[str]] = {}
+    owners: dict[str, dict[str, str]] = {}
     for entry in entries:
         top = entry.target.partition(":")[0].split(".")[0]
         folder = next((f for f in site_packages if (f / top).is_dir()), None)
@@ -178,13 +178,13 @@ def _clashes(site_packages: Sequence[Path], entries: list[_Entry]) -> list[Failu
             continue
         package = Package(Tree(folder, leave_out=("**/tests/**",), only=(top,)))
         for architecture, path in _registered(package):
-            owners.setdefault(architecture, set()).add(f"{entry.distribution} ({path})")
+            owners.setdefault(architecture, {}).setdefault(path, f"{entry.distribution} ({path})")
     return [
         failure(
             "interface.architecture_twice",
             f"megakernel specs for {architecture}",
             "one plugin",
-            f"{', '.join(sorted(who))}; {_SILENT}",
+            f"{', '.join(sorted(who.values()))}; {_SILENT}",
             "uninstall one, or name the other's entry point in SGLANG_PLUGINS",
         )
         for architecture, who in sorted(owners.items())

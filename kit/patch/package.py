@@ -19,6 +19,10 @@ _USUAL_ROOTS = ("", "src/", "python/", "lib/")
 _PROJECT_MARKS = ("pyproject.toml", "setup.py", "setup.cfg")
 
 
+_AT = re.compile(r"error at (\d+):\d+: (.*)")
+"""Where LibCST's parser stopped; its ``raw_line`` is one further when the error is at a line's end."""
+
+
 class Unparsable(Exception):
     """A file that is no Python this kit can read; ``line`` counts from 1."""
 
@@ -46,7 +50,9 @@ def _parse(path: str, content: bytes, foreign: bool) -> Module:
     try:
         return Module(path, content, cst.parse_module(content), foreign)
     except cst.ParserSyntaxError as error:
-        raise Unparsable(path, error.raw_line, error.message.strip().splitlines()[0]) from error
+        told = _AT.search(error.message)
+        line, reason = (int(told[1]), told[2]) if told else (error.raw_line, error.message.strip().splitlines()[0])
+        raise Unparsable(path, line, reason if len(reason) <= 100 else reason[:97] + "...") from error
     except (UnicodeDecodeError, LookupError, SyntaxError) as error:
         raise Unparsable(path, 1, f"not readable as Python text: {error}") from error
     except RecursionError as error:
@@ -54,14 +60,17 @@ def _parse(path: str, content: bytes, foreign: bool) -> Module:
 
 
 @lru_cache(maxsize=4096)
-def _compiles(content: bytes) -> bool:
+def _syntax_error(content: bytes) -> tuple[int, str] | None:
+    """Line and reason, as this Python's compiler tells them; None when it has nothing to say."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True
+    except SyntaxError as error:
+        return error.lineno or 0, error.msg
+    except (ValueError, RecursionError) as error:
+        return 0, str(error)
+    return None
 
 
 class Package:
@@ -84,11 +93,13 @@ class Package:
         """Files that do not parse. The compiler of this Python is asked first (fast), LibCST has the last word."""
         out: list[Unparsable] = []
         for path in self.paths:
-            if not _compiles(self.tree.read(path)):
+            error = _syntax_error(self.tree.read(path))
+            if error is not None:
                 try:
                     self.module(path)
-                except Unparsable as error:
-                    out.append(error)
+                except Unparsable as also:
+                    line, reason = error
+                    out.append(Unparsable(path, line or also.line, reason))
         return out
 
     def mentioning(self, words: set[str]) -> Iterator[Module]:
@@ -138,7 +149,10 @@ class Package:
         if self.contract is not None:
             for path in (f"{stem}.py", f"{stem}/__init__.py"):
                 if path in self.contract.files:
-                    return self.module(path, True)
+                    try:
+                        return self.module(path, True)
+                    except Unparsable:
+                        break
         return Outside(name)
 
     def _is_root(self, folder: str, name: str) -> bool:

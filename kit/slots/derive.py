@@ -18,6 +18,9 @@ from kit.slots.strings import Strings
 def derive(tree: Tree, declared: SlotsDeclared) -> Slots | tuple[Failure, ...]:
     """The slots of a plugin tree, or every reason why they cannot be told."""
     package = Package(tree)
+    broken = package.broken()
+    if broken:
+        return tuple(failure("slots.unreadable", str(b), "Python", b.reason, "get an intact release") for b in broken)
     edits = PythonEdits(package)
     strings = Strings(edits.follower, edits.uses, declared.separator)
     reads = _reads(package, strings, declared.variable)

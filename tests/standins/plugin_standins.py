@@ -123,7 +123,8 @@ SHAPES: dict[str, Shape] = {
     "contract_as_module": _shape(
         files={
             "mega/spec.py": spec(features="frozenset((c.Feature.SPECULATIVE_DECODING,))").replace(
-                IMPORTS, "import sglang.kernels.plugin_kernels.nvidia.spec as c\nfrom sglang.kernels.plugin_kernels.nvidia.spec import *\n"
+                IMPORTS,
+                "import sglang.kernels.plugin_kernels.nvidia.spec as c\nfrom sglang.kernels.plugin_kernels.nvidia.spec import *\n",
             )
         }
     ),
@@ -144,7 +145,9 @@ SHAPES: dict[str, Shape] = {
         files={
             "mega/make.py": "from sglang.kernels.plugin_kernels.nvidia.spec import Requirements\n\n\n"
             f"def needs(blocks):\n    return Requirements({SETS}, resident_blocks=blocks)\n",
-            "mega/spec.py": spec(head="from .make import needs\n").replace(f"Requirements({SETS}, resident_blocks=152)", "needs(152)"),
+            "mega/spec.py": spec(head="from .make import needs\n").replace(
+                f"Requirements({SETS}, resident_blocks=152)", "needs(152)"
+            ),
         },
     ),
     "enum": _shape(
@@ -179,7 +182,7 @@ SHAPES: dict[str, Shape] = {
     "subclass": _shape(
         files={
             "mega/spec.py": spec(head="class Needs(Requirements, frozen=True):\n    resident_blocks: int = 152\n").replace(
-                "=Requirements(isas=frozenset({\"sm_103\"}), tp_sizes=frozenset({4}), resident_blocks=152)", f"=Needs({SETS})"
+                '=Requirements(isas=frozenset({"sm_103"}), tp_sizes=frozenset({4}), resident_blocks=152)', f"=Needs({SETS})"
             )
         }
     ),
@@ -225,17 +228,27 @@ SHAPES: dict[str, Shape] = {
     # Features, written in other ways.
     "features_named": _shape(files={"mega/spec.py": spec(features="ACCEPTED", head=f"ACCEPTED = {FEATURES}\n")}),
     "features_union": _shape(
-        files={"mega/spec.py": spec(features="BASE | {Feature.MULTI_NODE_TP}", head="BASE = frozenset([Feature.SPECULATIVE_DECODING])\n")}
+        files={
+            "mega/spec.py": spec(
+                features="BASE | {Feature.MULTI_NODE_TP}", head="BASE = frozenset([Feature.SPECULATIVE_DECODING])\n"
+            )
+        }
     ),
     "features_union_call": _shape(
         files={
             "mega/features.py": IMPORTS + "BASE = frozenset({\n    Feature.SPECULATIVE_DECODING,  # DSpark\n})\n",
-            "mega/spec.py": spec(features="BASE.union(MORE)", head="from .features import BASE\nMORE = (Feature.MULTI_NODE_TP,)\n"),
+            "mega/spec.py": spec(
+                features="BASE.union(MORE)", head="from .features import BASE\nMORE = (Feature.MULTI_NODE_TP,)\n"
+            ),
         },
         changed=("mega/features.py", "mega/spec.py"),
     ),
     "features_starred": _shape(
-        files={"mega/spec.py": spec(features="frozenset({*BASE, Feature.MULTI_NODE_TP})", head="BASE = [Feature.SPECULATIVE_DECODING]\n")}
+        files={
+            "mega/spec.py": spec(
+                features="frozenset({*BASE, Feature.MULTI_NODE_TP})", head="BASE = [Feature.SPECULATIVE_DECODING]\n"
+            )
+        }
     ),
     "features_shared": _shape(
         files={
@@ -256,12 +269,18 @@ SHAPES: dict[str, Shape] = {
     "features_all": _shape(files={"mega/spec.py": spec(features="frozenset(Feature)")}, features=ALREADY),
     # There already.
     "already": _shape(
-        files={"mega/spec.py": spec("148", features="frozenset({Feature.KV_OFFLOAD})")}, blocks=ALREADY, features=ALREADY, changed=()
+        files={"mega/spec.py": spec("148", features="frozenset({Feature.KV_OFFLOAD})")},
+        blocks=ALREADY,
+        features=ALREADY,
+        changed=(),
     ),
     "half": _shape(files={"mega/spec.py": spec("148")}, blocks=ALREADY),
     # A person must look.
     "shared_meaning": _shape(
-        files={"mega/spec.py": spec("N", head="N = 152\nSCRATCH_KB = N * 2\n")}, blocks=AMBIGUOUS, changed=(), says=("uses N", "defines N")
+        files={"mega/spec.py": spec("N", head="N = 152\nSCRATCH_KB = N * 2\n")},
+        blocks=AMBIGUOUS,
+        changed=(),
+        says=("uses N", "defines N"),
     ),
     "twice": _shape(
         files={"mega/spec.py": spec("N", head="N = 152\nMAX_DRAFTS = 152\n")}, blocks=AMBIGUOUS, changed=(), says=("MAX_DRAFTS",)
@@ -303,7 +322,10 @@ SHAPES: dict[str, Shape] = {
         files={"mega/spec.py": spec('int(os.environ.get("BLOCKS", 152))')}, blocks=AMBIGUOUS, changed=(), says=("run time",)
     ),
     "conditional": _shape(
-        files={"mega/spec.py": spec('152 if os.environ.get("X") else 148')}, blocks=AMBIGUOUS, changed=(), says=("chosen at run time",)
+        files={"mega/spec.py": spec('152 if os.environ.get("X") else 148')},
+        blocks=AMBIGUOUS,
+        changed=(),
+        says=("chosen at run time",),
     ),
     "bound_twice": _shape(
         files={"mega/spec.py": spec("N", head='N = 152\nif os.environ.get("X"):\n    N = 148\n')},
@@ -329,7 +351,9 @@ SHAPES: dict[str, Shape] = {
     ),
     "read_from_header": _shape(
         files={
-            "mega/spec.py": spec("read()", head="def read():\n    text = open('csrc/mega.cuh').read()\n    return int(text.split()[-1])\n"),
+            "mega/spec.py": spec(
+                "read()", head="def read():\n    text = open('csrc/mega.cuh').read()\n    return int(text.split()[-1])\n"
+            ),
             "csrc/mega.cuh": "#define MEGA_RESIDENT_BLOCKS 152\n",
         },
         blocks=AMBIGUOUS,
@@ -372,15 +396,26 @@ SHAPES: dict[str, Shape] = {
         says=("half applied",),
     ),
     "syntax_error": _shape(
-        files={"mega/spec.py": spec(), "mega/broken.py": "def f(:\n"}, blocks=CONFLICT, features=CONFLICT, changed=(), says=("mega/broken.py:1",)
+        files={"mega/spec.py": spec(), "mega/broken.py": "X = 1\nY = = 2\n"},
+        blocks=CONFLICT,
+        features=CONFLICT,
+        changed=(),
+        says=("mega/broken.py:2", "invalid syntax", "Y = = 2"),
     ),
     "not_the_plugin": _shape(
-        files={"thing/__init__.py": "X = 152\n"}, base={}, blocks=CONFLICT, features=CONFLICT, changed=(), says=("called nowhere",)
+        files={"thing/__init__.py": "X = 152\n"},
+        base={},
+        blocks=CONFLICT,
+        features=CONFLICT,
+        changed=(),
+        says=("called nowhere",),
     ),
     "does_not_hold": _shape(
         # Right on paper; at run time something else wins. Only the import can see it.
         files={
-            "mega/spec.py": spec(tail="from mega.late import settle\n\nSPEC = settle(SPEC)\n").replace("SPEC = Mega", "SPEC = FIRST = Mega"),
+            "mega/spec.py": spec(tail="from mega.late import settle\n\nSPEC = settle(SPEC)\n").replace(
+                "SPEC = Mega", "SPEC = FIRST = Mega"
+            ),
             "mega/late.py": "import msgspec\n\n\ndef settle(spec):\n"
             "    needs = {**msgspec.structs.asdict(spec.requires), 'resident_' + 'blocks': 150 + 2}\n"
             "    fields = {**msgspec.structs.asdict(spec), 'requires': type(spec.requires)(**needs)}\n"
@@ -404,7 +439,8 @@ def write(shape: Shape | Mapping[str, str | bytes], folder: Path) -> Path:
 def big(files: int = 300) -> Shape:
     """A tree of the size of a real release: kernels, headers and Python around one spec."""
     body = "".join(
-        f"def op_{n}(x, y, *, scale=1.0):\n    z = [a * scale + {n} for a in x]\n    return sum(z) if y else None\n\n\n" for n in range(40)
+        f"def op_{n}(x, y, *, scale=1.0):\n    z = [a * scale + {n} for a in x]\n    return sum(z) if y else None\n\n\n"
+        for n in range(40)
     )
     kernel = "".join(f"__device__ float f{n}(float a) {{ return a * {n}.5f + {n}; }}\n" for n in range(120))
     tree: dict[str, str | bytes] = dict(SHAPES["header_consistent"].tree())

@@ -199,9 +199,7 @@ def test_the_source_is_no_destination(source: Path, series: Path, interpreter: I
     assert codes(caught.value) == {"patch.destination"}
 
 
-def test_one_patch_that_does_not_fit_keeps_all_from_being_written(
-    tmp_path: Path, series: Path, interpreter: Interpreter
-) -> None:
+def test_one_patch_that_does_not_fit_keeps_all_from_being_written(tmp_path: Path, series: Path, interpreter: Interpreter) -> None:
     source = write(SHAPES["features_loop"], tmp_path / "s")
     with pytest.raises(KitError) as caught:
         apply_series(source, series, tmp_path / "out", interpreter)
