@@ -21,7 +21,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-OPS = ("boundary", "stats", "gate", "qkv")
+OPS = ("boundary", "stats", "gate", "qkv", "gemv")
 
 
 def run_tests(out: Path, folder: str) -> dict[str, object]:

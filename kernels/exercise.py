@@ -8,6 +8,7 @@ import torch
 
 from .boundary import test_boundary as k1
 from .gate import test_gate as k4
+from .gemv import test_gemv as k6
 from .launch import Launch
 from .qkv import test_qkv as k3
 from .stats import test_stats as k2
@@ -25,7 +26,9 @@ def main() -> None:
             k4.run(k4.inputs(rows, device=device), k4.outputs(rows, device), launch=Launch(blocks, 8))
         for layout in ("v4", "v41"):
             k3.run(k3.inputs(rows, device=device, layout=layout), k3.outputs(rows, device), layout, launch=Launch(3))
-        count += 10
+        for ranks in (1, 4, 8):
+            k6.run(k6.inputs(min(rows, 8), 256, 512, device=device), ranks=ranks)
+        count += 13
     torch.cuda.synchronize()
     sys.stdout.write(f"exercised {count} launches\n")
 

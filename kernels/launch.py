@@ -16,6 +16,8 @@ STATS_ITEMS = 120  # items of an 8-row tile (40 slices x 3 groups)
 GATE_PARTS = 16  # clusters of an 8-row tile
 ROW_TILE = 8
 CLUSTERS = (1, 2, 4, 5)
+GEMV_ROWS = 8
+GEMV_BLOCK_ROWS = 128  # rows of W that a block (or its cluster) takes
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,23 @@ def choose(op: str, rows: int, gpu: Gpu, table: Table | None = None) -> Launch:
         return Launch(blocks=min(GATE_PARTS * tiles(rows), max(1, 4 * gpu.sm_count // 8)), cluster=8)
     if op == "qkv":
         return Launch(blocks=min(2 * rows, 8 * gpu.sm_count))
+    if op == "gemv":
+        return Launch(blocks=1)  # the grid follows from the weight's shape: see gemv_ranks
     raise ValueError(f"unknown operator {op!r}")
+
+
+def gemv_ranks(n: int, k: int) -> int:
+    """Over how many blocks of a cluster K is split. From the shape alone: the order of the sums, so the bits, depends on it.
+
+    Enough blocks to fill a chip of 132-152 SMs about twice, and at most 1280 columns of x staged in a block.
+    """
+    fitting = [ranks for ranks in (1, 2, 4, 8) if k % (64 * ranks) == 0 and k // ranks <= 4096]
+    if not fitting:
+        raise ValueError(f"gemv: K = {k} cannot be split into at most 8 multiples of 64 up to 4096")
+    for ranks in fitting:
+        if k // ranks <= 1280 and n // GEMV_BLOCK_ROWS * ranks >= 200:
+            return ranks
+    return fitting[-1]
 
 
 def load_table(path: Path, gpu: Gpu, driver: str) -> Table:

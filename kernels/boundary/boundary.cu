@@ -233,10 +233,10 @@ extern "C" int b300k_boundary(const void* y, const void* residual, const float* 
                   static_cast<char*>(out_scale), rows, scale_layout, eps};
   const int clusters = blocks < rows ? blocks : rows;
   switch (cluster) {
-    case 1: return launch(boundary_kernel<1>, clusters, kThreadsPerRow, 1, pdl, stream, a);
-    case 2: return launch(boundary_kernel<2>, clusters * 2, kThreadsPerRow / 2, 2, pdl, stream, a);
-    case 4: return launch(boundary_kernel<4>, clusters * 4, kThreadsPerRow / 4, 4, pdl, stream, a);
-    case 5: return launch(boundary_kernel<5>, clusters * 5, kThreadsPerRow / 5, 5, pdl, stream, a);
+    case 1: return launch(boundary_kernel<1>, clusters, kThreadsPerRow, 1, pdl, stream, 0, a);
+    case 2: return launch(boundary_kernel<2>, clusters * 2, kThreadsPerRow / 2, 2, pdl, stream, 0, a);
+    case 4: return launch(boundary_kernel<4>, clusters * 4, kThreadsPerRow / 4, 4, pdl, stream, 0, a);
+    case 5: return launch(boundary_kernel<5>, clusters * 5, kThreadsPerRow / 5, 5, pdl, stream, 0, a);
     default: return B300K_BAD_LAUNCH;
   }
 }

@@ -87,9 +87,8 @@ __device__ __forceinline__ bool arrive_last(uint32_t* counter, uint32_t arrivals
   if (threadIdx.x == 0) {
     uint32_t old;
     const uint32_t wrap = arrivals - 1;
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(wrap) : "memory");
-    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    // One release-acquire operation, cumulative over the barrier: cheaper than a fence on either side of a relaxed one.
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(wrap) : "memory");
     ticket = old;
   }
   __syncthreads();
@@ -111,10 +110,11 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], uint32_t a0, uint32_t a1
 
 // --- launching --------------------------------------------------------------------------------------------------------
 template <typename... Params, typename... Args>
-inline int launch(void (*kernel)(Params...), int blocks, int threads, int cluster, int pdl, void* stream, Args... args) {
+inline int launch(void (*kernel)(Params...), int blocks, int threads, int cluster, int pdl, void* stream, int shared_bytes, Args... args) {
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = size_t(shared_bytes);
   config.stream = static_cast<cudaStream_t>(stream);
   cudaLaunchAttribute attributes[2];
   int count = 0;

@@ -106,7 +106,7 @@ __device__ __forceinline__ void load_w(const Args& a, int part, int rank, int wa
 }
 
 __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ Args a) {
-  __shared__ float warp_part[kWarps][kTile * kPartExperts];
+  __shared__ alignas(16) float warp_part[kWarps][kTile * kPartExperts];
   __shared__ alignas(16) float received[2][kRanks][kTile * kRankExperts];
   __shared__ alignas(8) uint64_t arrived[2];
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
@@ -216,5 +216,5 @@ extern "C" int b300k_gate(const void* x, const void* weight, const float* bias, 
             out_packed, reinterpret_cast<float2*>(static_cast<char*>(workspace) + kCounterBytes), static_cast<char*>(workspace),
             rows, route_scale};
   // `blocks` counts clusters of 8 blocks: one cluster is the least that can run.
-  return launch(gate_kernel, (blocks < items ? blocks : items) * kRanks, kThreads, 1, pdl, stream, a);
+  return launch(gate_kernel, (blocks < items ? blocks : items) * kRanks, kThreads, 1, pdl, stream, 0, a);
 }

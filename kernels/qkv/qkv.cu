@@ -183,5 +183,5 @@ extern "C" int b300k_qkv(const void* qkv, const void* q_weight, const void* kv_w
                   positions, slots, static_cast<char*>(out_q), static_cast<char*>(out_q8), static_cast<char*>(out_q_scale),
                   static_cast<char*>(cache), cache_slots, page_bytes, max_position, rows, positions_are_64, page_bits, scale_layout, eps};
   const int grid = blocks < 2 * rows ? blocks : 2 * rows;
-  return layout == 0 ? launch(qkv_kernel<0>, grid, kThreads, 1, pdl, stream, a) : launch(qkv_kernel<1>, grid, kThreads, 1, pdl, stream, a);
+  return layout == 0 ? launch(qkv_kernel<0>, grid, kThreads, 1, pdl, stream, 0, a) : launch(qkv_kernel<1>, grid, kThreads, 1, pdl, stream, 0, a);
 }

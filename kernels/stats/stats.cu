@@ -11,9 +11,9 @@
 // How: 40 slices of K x 3 groups of 8 outputs = 120 items of 16 KB of W per 8-row tile. The dot products run on the tensor
 // cores in tf32: bf16 R is exact in tf32, fp32 W is split in two tf32 parts (22 bits), products are exact, sums fp32. The
 // mma's own reduction replaces ~250 shuffles a warp. The block that arrives last adds the 40 partials of each value in a
-// fixed order and does the Sinkhorn, one thread a row:
+// fixed order and does the Sinkhorn, a row a warp:
 //   the running matrix is r_i A_ij c_j, so a row step is q_i <- sum_j A_ij c_j + eps*q_i, r_i = 1/q_i: the same mathematics
-//   as dividing the matrix 39 times, eps included, with 16 FMAs and two reciprocals a half step and no shuffle.
+//   as dividing the matrix 39 times, eps included, with two reciprocals a half step and no shuffle.
 // W does not depend on the kernel before: with programmatic dependent launch its read overlaps that kernel's tail.
 //
 // Versions tried, with times: see the table "K2 versions" in kernels/README.md (written from kernels/results).
@@ -27,6 +27,7 @@ constexpr int kSlices = 40, kSliceK = kK / kSlices, kGroups = kOut / 8, kItems =
 constexpr int kThreads = 256, kWarps = kThreads / 32, kWarpK = kSliceK / kWarps, kSteps = kWarpK / 16;
 constexpr int kValues = kTile * (kOut + 1);  // per row 24 dot products and the sum of squares
 constexpr int kMaxRows = 256, kCounterBytes = (kMaxRows / kTile) * 128;
+static_assert(kWarps == kTile, "finish: a row a warp");
 static_assert(kSteps * 16 * kWarps * kSlices == kK, "the slices cover K");
 
 struct Args {
@@ -43,86 +44,78 @@ __device__ __forceinline__ float reciprocal(float v) {
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
   return r;
 }
-// 1/q for four values with two reciprocals: 1/(q0 q1) times q1 and q0. The q stay within 1e-7..1e7, so nothing overflows.
-__device__ __forceinline__ void reciprocals(const float (&q)[4], float (&r)[4]) {
-  const float i01 = reciprocal(q[0] * q[1]), i23 = reciprocal(q[2] * q[3]);
-  r[0] = i01 * q[1];
-  r[1] = i01 * q[0];
-  r[2] = i23 * q[3];
-  r[3] = i23 * q[2];
+// v_i <- sum_j A_ij / d_j + eps*v_i for the vector of four, with two reciprocals instead of four divisions and nothing but an
+// FMA pair after them: A_i0/d0 + A_i1/d1 = (A_i0*d1 + A_i1*d0) * 1/(d0*d1), whose bracket runs beside the reciprocal.
+// The d stay within 1e-7..1e7, so no product leaves fp32. stride: 4 for rows of A, 1 for columns.
+template <int kRow, int kColumn>
+__device__ __forceinline__ void half_step(const float (&a)[16], const float (&d)[4], float eps, float (&v)[4]) {
+  const float i01 = reciprocal(d[0] * d[1]), i23 = reciprocal(d[2] * d[3]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float s01 = __fmaf_rn(a[kRow * i], d[1], a[kRow * i + kColumn] * d[0]);
+    const float s23 = __fmaf_rn(a[kRow * i + 2 * kColumn], d[3], a[kRow * i + 3 * kColumn] * d[2]);
+    v[i] = __fmaf_rn(i01, s01, __fmaf_rn(i23, s23, eps * v[i]));
+  }
 }
 
-__device__ void sinkhorn(const float (&a)[16], int iterations, float eps, float* out) {
-  float q[4] = {1, 1, 1, 1}, r[4] = {1, 1, 1, 1}, p[4], c[4];
+__device__ __forceinline__ void sinkhorn(const float (&a)[16], int iterations, float eps, float* out) {
+  float q[4] = {1, 1, 1, 1}, p[4];
 #pragma unroll
   for (int j = 0; j < 4; ++j) p[j] = ((a[j] + a[4 + j]) + (a[8 + j] + a[12 + j])) + eps;
-  reciprocals(p, c);
 #pragma unroll 1
   for (int step = 1; step < iterations; ++step) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      q[i] = __fmaf_rn(a[4 * i], c[0], a[4 * i + 1] * c[1]) + __fmaf_rn(a[4 * i + 2], c[2], __fmaf_rn(a[4 * i + 3], c[3], eps * q[i]));
-    reciprocals(q, r);
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-      p[j] = __fmaf_rn(a[j], r[0], a[4 + j] * r[1]) + __fmaf_rn(a[8 + j], r[2], __fmaf_rn(a[12 + j], r[3], eps * p[j]));
-    reciprocals(p, c);
+    half_step<4, 1>(a, p, eps, q);
+    half_step<1, 4>(a, q, eps, p);
   }
+  float c[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
+  for (int j = 0; j < 4; ++j) c[j] = reciprocal(p[j]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float r = reciprocal(q[i]);
     *reinterpret_cast<float4*>(out + 4 * i) =
-        make_float4(r[i] * a[4 * i] * c[0], r[i] * a[4 * i + 1] * c[1], r[i] * a[4 * i + 2] * c[2], r[i] * a[4 * i + 3] * c[3]);
+        make_float4(r * a[4 * i] * c[0], r * a[4 * i + 1] * c[1], r * a[4 * i + 2] * c[2], r * a[4 * i + 3] * c[3]);
+  }
 }
 
-// The last block of a tile: all sums, then the coefficients of up to 8 rows.
-__device__ void finish(const Args& a, int tile, float factor, float offset, float* sums, float* matrix) {
-  const int tid = threadIdx.x, first = tile * kTile, valid = min(kTile, a.rows - first);
-  if (tid < valid * (kOut + 1)) {
-    const float* part = a.partials + int64_t(tile) * kSlices * kValues + tid;
-    float chain[4];
+// The last block of a tile: warp r adds the partials of the tile's row r, makes the gates and the matrix, and one of its
+// lanes does the Sinkhorn. No barrier: a row never leaves its warp. Lane o holds output o; lane 24 the sum of squares.
+__device__ void finish(const Args& a, int tile, float factor, float offset, float* matrix) {
+  const int lane = threadIdx.x & 31, row = tile * kTile + (threadIdx.x >> 5);
+  if (row >= a.rows) return;
+  const float* part = a.partials + int64_t(tile) * kSlices * kValues + (threadIdx.x >> 5) * (kOut + 1) + min(lane, kOut);
+  float part_of[kSlices];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) chain[i] = __ldcg(part + i * kValues);
+  for (int s = 0; s < kSlices; ++s) part_of[s] = __ldcg(part + s * kValues);
+  float chain[4] = {part_of[0], part_of[1], part_of[2], part_of[3]};
 #pragma unroll
-    for (int s = 4; s < kSlices; s += 4)
+  for (int s = 4; s < kSlices; s += 4)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) chain[i] += __ldcg(part + (s + i) * kValues);
-    sums[tid] = (chain[0] + chain[1]) + (chain[2] + chain[3]);
-  }
-  __syncthreads();
-  if (tid < kTile * 16) {
-    const int row = tid / 16, e = tid % 16;
-    float value = 0.0f;
-    if (row < valid) {
-      const float inverse = rsqrtf(sums[row * (kOut + 1) + kOut] * (1.0f / kK) + a.rms_eps);
-      value = __fmaf_rn(factor, sums[row * (kOut + 1) + 8 + e] * inverse, offset);
-    }
-    float top = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    const float power = expf(value - top);
-    float total = power + __shfl_xor_sync(0xffffffffu, power, 1);
-    total += __shfl_xor_sync(0xffffffffu, total, 2);
-    matrix[tid] = power / total + a.hc_eps;
-  } else if (tid < kTile * 24) {
-    const int row = (tid - kTile * 16) / 8, e = tid % 8;
-    if (row < valid) {
-      const float inverse = rsqrtf(sums[row * (kOut + 1) + kOut] * (1.0f / kK) + a.rms_eps);
-      const float logit = __fmaf_rn(factor, sums[row * (kOut + 1) + e] * inverse, offset);
-      const float gate = 1.0f / (1.0f + expf(-logit));
-      if (e < 4)
-        a.pre[(first + row) * 4 + e] = gate + a.hc_eps;
-      else
-        a.post[(first + row) * 4 + e - 4] = 2.0f * gate;
-    }
-  }
-  __syncthreads();
-  if (tid < valid) {
+    for (int i = 0; i < 4; ++i) chain[i] += part_of[s + i];
+  const float sum = (chain[0] + chain[1]) + (chain[2] + chain[3]);
+  const float inverse = rsqrtf(__shfl_sync(0xffffffffu, sum, kOut) * (1.0f / kK) + a.rms_eps);
+  const float logit = __fmaf_rn(factor, sum * inverse, offset);
+
+  float top = fmaxf(logit, __shfl_xor_sync(0xffffffffu, logit, 1));
+  top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+  // Outputs 0-7 want 1/(1 + e^-l), 8-23 want e^(l - row maximum): one exponential for both.
+  const float power = expf(lane < 8 ? -logit : logit - top);
+  float total = power + __shfl_xor_sync(0xffffffffu, power, 1);
+  total += __shfl_xor_sync(0xffffffffu, total, 2);
+  const float result = lane < 8 ? 1.0f / (1.0f + power) : power / total + a.hc_eps;
+  float* mine = matrix + (threadIdx.x >> 5) * 16;
+  if (lane >= 8 && lane < kOut) mine[lane - 8] = result;
+  if (lane < 4) a.pre[row * 4 + lane] = result + a.hc_eps;
+  if (lane >= 4 && lane < 8) a.post[row * 4 + lane - 4] = 2.0f * result;
+  __syncwarp();
+  if (lane == 0) {
     float m[16];
 #pragma unroll
     for (int i = 0; i < 16; i += 4) {
-      const float4 v = *reinterpret_cast<const float4*>(matrix + tid * 16 + i);
+      const float4 v = *reinterpret_cast<const float4*>(mine + i);
       m[i] = v.x, m[i + 1] = v.y, m[i + 2] = v.z, m[i + 3] = v.w;
     }
-    sinkhorn(m, a.iterations, a.hc_eps, a.comb + (first + tid) * 16);
+    sinkhorn(m, a.iterations, a.hc_eps, a.comb + row * 16);
   }
 }
 
@@ -138,7 +131,6 @@ __device__ __forceinline__ void load_w(const Args& a, int item, int warp, int la
 
 __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__ Args a) {
   __shared__ float warp_part[kWarps][kTile * 8 + kTile];
-  __shared__ float sums[kValues];
   __shared__ alignas(16) float matrix[kTile * 16];
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   const int tiles = (a.rows + kTile - 1) / kTile, items = tiles * kItems;
@@ -147,8 +139,8 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__
   float4 w[kSteps];
   if (blockIdx.x < items) load_w(a, blockIdx.x, warp, lane, w);
   // What this thread needs if its block comes last: a cold read here costs nothing, there it would cost a DRAM latency.
-  const int output = tid < kTile * 16 ? 8 + tid % 16 : tid % 8;
-  const float factor = a.scale[output / 4 < 2 ? output / 4 : 2], offset = a.base[output];
+  const int output = min(lane, kOut - 1);
+  const float factor = a.scale[min(output / 4, 2)], offset = a.base[output];
   pdl_wait();
 
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
@@ -191,7 +183,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__
       for (int i = 1; i < kWarps; ++i) sum += warp_part[i][tid];
       a.partials[(int64_t(tile) * kSlices + slice) * kValues + of_row * (kOut + 1) + value] = sum;
     }
-    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kItems)) finish(a, tile, factor, offset, sums, matrix);
+    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kItems)) finish(a, tile, factor, offset, matrix);
   }
 }
 }  // namespace
@@ -214,5 +206,5 @@ extern "C" int b300k_stats(const void* residual, const float* weight, const floa
   Args a = {static_cast<const char*>(residual), weight, scale, base, out_pre, out_post, out_comb,
             reinterpret_cast<float*>(static_cast<char*>(workspace) + kCounterBytes), static_cast<char*>(workspace),
             rows, iterations, rms_eps, hc_eps};
-  return launch(stats_kernel, blocks < items ? blocks : items, kThreads, 1, pdl, stream, a);
+  return launch(stats_kernel, blocks < items ? blocks : items, kThreads, 1, pdl, stream, 0, a);
 }

@@ -1,0 +1,96 @@
+"""K6 as torch operators: ``b300kit::gemv`` allocates its output, ``b300kit::gemv_out`` writes a given one."""
+
+import torch
+
+from ..common import checks, context, tensors
+from ..common.errors import ArgumentError
+from ..common.library import check, library
+from ..launch import GEMV_BLOCK_ROWS, GEMV_ROWS, Launch, gemv_ranks
+from . import reference
+
+OP = "gemv"
+MAX_SCALE = 134  # 2**7: the kernel widens with 2**(120+byte-127), which must be a bf16
+
+
+def check_weights(codes: torch.Tensor, scales: torch.Tensor) -> None:
+    """Once, when weights are loaded: refuses NaN codes and scales over 2**7. Synchronises."""
+    nan = int(((codes.view(torch.uint8) & 0x7F) == 0x7F).sum())
+    if nan:
+        raise ArgumentError(OP, "codes", "E4M3 codes without NaN", f"{nan} NaN codes")
+    largest = int(scales.view(torch.uint8).max())
+    if largest > MAX_SCALE:
+        raise ArgumentError(OP, "scales", f"scale bytes up to {MAX_SCALE} (2^7)", f"{largest}")
+
+
+def run(
+    x: torch.Tensor,
+    codes: torch.Tensor,
+    scales: torch.Tensor,
+    out: torch.Tensor,
+    launch: Launch | None = None,
+    ranks: int | None = None,
+) -> None:
+    """One launch on the current stream.
+
+    x [T,K] bf16, T <= 8, |x| < 2^60; codes [N,K] float8_e4m3fn; scales [N/32,K/32] uint8; out [T,N] bf16. N a multiple of
+    128, K of 64 times the ranks. The weights have passed ``check_weights``. ``ranks`` (a power of two up to 8) changes the
+    order of the sums: the default depends on N and K alone. Raises ArgumentError, UnsupportedDevice, LaunchError.
+    """
+    device = checks.on_gpu(OP, "x", x)
+    rows = checks.row_count(OP, "x", x, GEMV_ROWS)
+    if x.dim() != 2 or codes.dim() != 2:
+        name, found = ("x", x) if x.dim() != 2 else ("codes", codes)
+        raise ArgumentError(OP, name, "two dimensions", f"shape {tuple(found.shape)}")
+    n, k = codes.shape
+    if n % GEMV_BLOCK_ROWS or k % 64 or n == 0 or k == 0:
+        raise ArgumentError(OP, "codes", f"N a multiple of {GEMV_BLOCK_ROWS} and K of 64", f"shape {(n, k)}")
+    ranks = ranks or gemv_ranks(n, k)
+    if ranks not in (1, 2, 4, 8) or k % (64 * ranks) or k // ranks > 4096:
+        raise ArgumentError(OP, "ranks", f"1, 2, 4 or 8 with K/ranks a multiple of 64 up to 4096 (K is {k})", str(ranks))
+    addresses = [
+        checks.tensor(OP, "x", x, torch.bfloat16, (rows, k), device),
+        checks.tensor(OP, "codes", codes, torch.float8_e4m3fn, (n, k), device),
+        checks.tensor(OP, "scales", scales, torch.uint8, (n // 32, k // 32), device),
+        checks.tensor(OP, "out", out, torch.bfloat16, (rows, n), device),
+    ]
+    checks.no_overlap(OP, "out", out, "x", x)
+    choice = context.launch_for(OP, rows, device, launch)
+    check(OP, library().b300k_gemv(*addresses, rows, n, k, ranks, int(choice.pdl), context.stream_of(device)))
+
+
+@torch.library.custom_op(
+    "b300kit::gemv", mutates_args=(), device_types="cuda", schema="(Tensor x, Tensor codes, Tensor scales) -> Tensor"
+)
+def gemv(x, codes, scales):
+    """x W^T in bf16."""
+    out = x.new_empty(x.shape[0], codes.shape[0])
+    run(x, codes, scales, out)
+    return out
+
+
+@gemv.register_fake
+def _(x, codes, scales):
+    return x.new_empty(x.shape[0], codes.shape[0])
+
+
+@gemv.register_kernel("cpu")
+def _(x, codes, scales):
+    from ..common import rounding
+
+    return tensors.to_bf16(rounding.bf16(reference.gemv(tensors.need(x), codes.view(torch.uint8).numpy(), scales.numpy())))
+
+
+@torch.library.custom_op(
+    "b300kit::gemv_out",
+    mutates_args=("out",),
+    device_types="cuda",
+    schema="(Tensor x, Tensor codes, Tensor scales, Tensor(a!) out) -> ()",
+)
+def gemv_out(x, codes, scales, out):
+    """Like ``gemv`` into given memory: no allocation."""
+    run(x, codes, scales, out)
+
+
+@gemv_out.register_fake
+def _(x, codes, scales, out):
+    return None
