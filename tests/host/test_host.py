@@ -74,7 +74,7 @@ def test_no_movable_interrupt_reaches_a_serving_cpu(host: Host, spec: HostSpec, 
     if spec.cpu.interrupts == "leave":
         pytest.skip("interrupts are declared to be left alone")
     fixed = json.loads(words(host, "cat", "/run/b300kit/cpu.json"))["read_back"]["interrupts"]["fixed"]
-    listed = str(host.check_output("sh -c %s", "grep -H . /proc/irq/[0-9]*/smp_affinity_list"))
+    listed = str(host.check_output("sh -c %s", "grep -H . /proc/irq/[0-9]*/effective_affinity_list"))
     serving = set(assignment["serving_cpus"])
     astray = {}
     for line in listed.splitlines():

@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 TOOL_TIMEOUT_S = 60
+SETTLE_S = 2.0
 
 Part = Callable[[Any, Path], "tuple[Any, list[str]]"]
 """(declared value, root folder) -> (what was read back, what is wrong)."""
@@ -69,6 +71,16 @@ def put(path: Path, value: str) -> None:
     """Write a kernel file when it holds something else."""
     if read(path) != value:
         path.write_text(value)
+
+
+def stands(look: Callable[[], Any], want: Any) -> bool:
+    """Whether ``look()`` comes to be ``want`` soon: some settings take hold a moment after the write."""
+    deadline = time.monotonic() + SETTLE_S
+    while look() != want:
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def run(argv: list[str]) -> subprocess.CompletedProcess[str]:

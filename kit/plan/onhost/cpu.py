@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kit.plan.onhost.common import Part, put, read, run, set_parts
+from kit.plan.onhost.common import Part, put, read, run, set_parts, stands
 
 TOOL = "intel-speed-select"
 AT_ONCE = 64
@@ -133,7 +133,7 @@ def interrupts(want: dict[str, str], root: Path) -> tuple[Any, list[str]]:
             fixed.append(int(folder.name))
             continue
         moved += 1
-        if cpus(read(path)) != allowed:
+        if not stands(lambda path=path: cpus(read(path)), allowed):  # type: ignore[misc]
             bad.append(f"interrupt {folder.name} stays on {read(path)}")
     if mask_cpus(read(default)) != allowed:
         bad.append(f"new interrupts go to {read(default)}")

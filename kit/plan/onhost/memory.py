@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kit.plan.onhost.common import Part, put, read, run, set_parts
+from kit.plan.onhost.common import Part, put, read, run, set_parts, stands
 
 MIB = 1024 * 1024
 
@@ -41,8 +41,9 @@ def transparent(want: str, root: Path) -> tuple[Any, list[str]]:
     path = root / "sys/kernel/mm/transparent_hugepage/enabled"
     if chosen(path) != want:
         path.write_text(want)
+    right = stands(lambda: chosen(path), want)
     found = chosen(path)
-    return {"mode": found}, [f"is {found}, declared is {want}"] if found != want else []
+    return {"mode": found}, [] if right else [f"is {found}, declared is {want}"]
 
 
 def chosen(path: Path) -> str:
