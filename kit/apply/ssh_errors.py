@@ -43,8 +43,10 @@ def ssh_failure(log: str, connection: Connection) -> Problem:
 def host_failure(command: Sequence[str], stderr: str) -> Problem | None:
     """Name a refusal of sudo or a missing interpreter; None when the command itself failed."""
     said = stderr.strip()[-300:]
+    if re.search(r"^b300kit: python3 is ", stderr, re.MULTILINE):
+        return "host.python", "a complete python3, 3.9 or later", said, "apt install python3 on the host"
     if re.search(r"(sudo|env|sh|exec): .{0,4}python3.{0,4}: (command )?not found|python3.{0,4}: No such file", stderr):
-        return "host.python", "python3 (3.9 or later) on the host", said, "apt install python3-minimal on the host"
+        return "host.python", "python3 (3.9 or later) on the host", said, "apt install python3 on the host"
     if "sudo" not in command[:1]:
         return None
     if re.search(r"(env|sh): .{0,4}sudo.{0,4}: (command )?(not found|No such file)", stderr):

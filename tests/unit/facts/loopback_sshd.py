@@ -6,6 +6,7 @@ import getpass
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,8 +77,9 @@ def sshd(tmp_path: Path, runtime: Path) -> Iterator[Server]:
     (tmp_path / "authorized").write_text(user_key + "\n")
     commands = tmp_path / "bin"
     commands.mkdir()
-    for name in ("env", "sh", "cat", "flock", "head", "timeout", "tr", "tail", "sleep", "echo", "python3"):
+    for name in ("env", "sh", "cat", "flock", "head", "timeout", "tr", "tail", "sleep", "echo"):
         (commands / name).symlink_to(str(shutil.which(name)))
+    (commands / "python3").symlink_to(Path(sys.executable).resolve())
     config = tmp_path / "sshd_config"
     config.write_text(
         f"ListenAddress 127.0.0.1\nPort {port}\nHostKey {tmp_path / 'host'}\nAuthorizedKeysFile {tmp_path / 'authorized'}\n"
