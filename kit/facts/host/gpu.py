@@ -64,10 +64,20 @@ def xids() -> list[str]:
     except Unreadable as error:
         reasons.append(str(error))
     try:
-        return parse_xids(output(["dmesg"], 5))
+        ring = output(["dmesg"], 5)
+        found = parse_xids(ring)
+        if found or from_the_start(ring):
+            return found
+        reasons.append("the kernel's ring buffer has lost its beginning")
     except Unreadable as error:
         reasons.append(str(error))
     raise Unreadable("; ".join(reasons))
+
+
+def from_the_start(words: str) -> bool:
+    """Whether a kernel log begins with the boot: the ring buffer drops its oldest lines."""
+    first = re.match(r"^\[\s*(\d+\.\d+)\]", words.lstrip())
+    return first is not None and float(first.group(1)) < 1.0
 
 
 def parse_xids(words: str) -> list[str]:

@@ -295,3 +295,22 @@ def test_xids_of_the_journal_and_of_the_ring_buffer_read_alike() -> None:
     journal = "[ 1234.567890] node kernel: NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus.\n"
     ring = "[   12.000001] NVRM: Xid (PCI:0000:43:00): 13, Graphics Exception\n[   13.1] usb 1-1: new device\n"
     assert gpu.parse_xids(journal + ring) == ["1234.567890 0000:1b:00 79", "12.000001 0000:43:00 13"]
+
+
+@pytest.mark.parametrize(
+    ("ring", "found"),
+    [
+        ("[    0.000000] Linux version 6.12\n", []),
+        ("[  900.000000] usb 1-1: new device\n", "lost its beginning"),
+        ("", "lost its beginning"),
+        ("[  900.000000] NVRM: Xid (PCI:0000:43:00): 13, x\n", ["900.000000 0000:43:00 13"]),
+    ],
+)
+def test_a_ring_buffer_without_its_beginning_proves_no_absence(monkeypatch: pytest.MonkeyPatch, ring: str, found: Any) -> None:
+    monkeypatch.setattr(gpu, "run", lambda *_: (0, "", ""))
+    monkeypatch.setattr(gpu, "output", lambda *_: ring)
+    if isinstance(found, list):
+        assert gpu.xids() == found
+        return
+    with pytest.raises(Unreadable, match=found):
+        gpu.xids()
