@@ -59,10 +59,10 @@ def moves(lock: Lock, facts: Facts, packages: Sequence[str], fabric_manager: boo
 
 def apply(text: str, changes: Sequence[Move]) -> str:
     """The lock's text with the moves made, its comments kept. Pure."""
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 4096
-    document = yaml.load(text)
+    editor = YAML()  # round trip: constructs plain containers that remember their comments
+    editor.preserve_quotes = True
+    editor.width = 4096
+    document = editor.load(text)
     if document.get("packages") is None:
         document["packages"] = {}
     for change in changes:
@@ -74,7 +74,7 @@ def apply(text: str, changes: Sequence[Move]) -> str:
         else:
             document[area] = value
     out = io.StringIO()
-    yaml.dump(document, out)
+    editor.dump(document, out)
     return out.getvalue()
 
 
