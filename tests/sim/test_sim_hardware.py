@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -35,13 +36,12 @@ def test_processors_are_the_declared_ones(sim_host, on_host):
 
 def test_kernel_settings_can_be_written_and_touch_nothing_underneath(sim_host, on_host):
     name = sim_host("b300-4")
-    with open("/proc/sys/vm/max_map_count") as file:
-        underneath = file.read()
+    real = Path("/proc/sys/vm/max_map_count")
+    underneath = real.read_text()
     on_host(name, "sudo sysctl -q -w vm.max_map_count=99999")
     assert on_host(name, "cat /proc/sys/vm/max_map_count").stdout == "99999\n"
     on_host(name, "sudo sysctl -q -w vm.max_map_count=65530")
-    with open("/proc/sys/vm/max_map_count") as file:
-        assert file.read() == underneath
+    assert real.read_text() == underneath
 
 
 def test_interrupts_follow_a_write_in_both_forms(fresh_sim_host, on_host):

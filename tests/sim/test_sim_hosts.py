@@ -98,8 +98,10 @@ def test_a_reboot_is_a_new_boot_and_loses_what_hardware_loses(fresh_sim_host, on
     ]
     on_host(
         name,
-        "sudo sysctl -q -w vm.swappiness=10 && echo performance | sudo tee /sys/devices/system/cpu/cpu3/cpufreq/scaling_governor && "
-        "echo 200 | sudo tee /proc/irq/30/smp_affinity_list && echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled && "
+        "sudo sysctl -q -w vm.swappiness=10 && "
+        "echo performance | sudo tee /sys/devices/system/cpu/cpu3/cpufreq/scaling_governor && "
+        "echo 200 | sudo tee /proc/irq/30/smp_affinity_list && "
+        "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled && "
         "sudo nvidia-smi -pl 900 && sudo nvidia-smi -lgc 2032,2032 && sudo intel-speed-select turbo-freq enable && sleep 0.2",
     )
     changed = on_host(name, read).stdout.splitlines()
