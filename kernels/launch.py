@@ -17,7 +17,9 @@ GATE_PARTS = 16  # clusters of an 8-row tile
 ROW_TILE = 8
 CLUSTERS = (1, 2, 4, 5)
 GEMV_ROWS = 8
-GEMV_BLOCK_ROWS = 128  # rows of W that a block (or its cluster) takes
+GEMV_BLOCK_ROWS = (256, 320)  # rows of W that a block (or its cluster) takes
+GEMV_RANKS = (1, 4, 8)
+GEMV_BLOCKS = 128
 
 
 @dataclass(frozen=True)
@@ -69,22 +71,26 @@ def choose(op: str, rows: int, gpu: Gpu, table: Table | None = None) -> Launch:
     if op == "qkv":
         return Launch(blocks=min(2 * rows, 8 * gpu.sm_count))
     if op == "gemv":
-        return Launch(blocks=1)  # the grid follows from the weight's shape: see gemv_ranks
+        return Launch(blocks=1)  # the grid follows from the weight's shape: see gemv_split
     raise ValueError(f"unknown operator {op!r}")
 
 
-def gemv_ranks(n: int, k: int) -> int:
-    """Over how many blocks of a cluster K is split. From the shape alone: the order of the sums, so the bits, depends on it.
+def gemv_split(n: int, k: int, block_rows: int | None = None, ranks: int | None = None) -> tuple[int, int]:
+    """(rows of W a block takes, blocks over which a cluster splits K), the order of the sums and so the bits.
 
-    Enough blocks to fill a chip of 132-152 SMs about twice, and at most 1280 columns of x staged in a block.
+    From the shape alone, never from the GPU: the split whose block count comes nearest to 128, one block an SM, with at most
+    2048 columns of x in a block. Raises ValueError where the shape has none. Given parts are kept.
     """
-    fitting = [ranks for ranks in (1, 2, 4, 8) if k % (64 * ranks) == 0 and k // ranks <= 4096]
+    fitting = [
+        (abs(n // rows * split - GEMV_BLOCKS), split, rows)
+        for rows in ((block_rows,) if block_rows else GEMV_BLOCK_ROWS)
+        for split in ((ranks,) if ranks else GEMV_RANKS)
+        if n > 0 and k > 0 and n % rows == 0 and k % (64 * split) == 0 and k // split <= 2048
+    ]
     if not fitting:
-        raise ValueError(f"gemv: K = {k} cannot be split into at most 8 multiples of 64 up to 4096")
-    for ranks in fitting:
-        if k // ranks <= 1280 and n // GEMV_BLOCK_ROWS * ranks >= 200:
-            return ranks
-    return fitting[-1]
+        raise ValueError(f"N a multiple of {GEMV_BLOCK_ROWS} and K of 64 times {GEMV_RANKS}, at most 2048 columns a block")
+    _, split, rows = min(fitting)
+    return rows, split
 
 
 def load_table(path: Path, gpu: Gpu, driver: str) -> Table:

@@ -59,10 +59,12 @@ def boundary(
         u = Interval(r[:, 0], r[:, 0], r[:, 0])
         if pre is not None:
             u = _rounded(np.einsum("tk,tkh->th", pre, r), SUM_SLACK * np.einsum("tk,tkh->th", np.abs(pre), np.abs(r)))
-        mean = rounding.f32((u.value * u.value).sum(-1, keepdims=True)) / r.shape[-1]
-        factor = weight / np.sqrt(mean + np.float64(np.float32(eps)))
-        ends = np.sort(np.stack([u.low * factor, u.high * factor]), axis=0)
-        reach = NORM_SLACK * np.abs(ends)
-        x = Interval(rounding.bf16(u.value * factor), rounding.bf16(ends[0] - reach[0]), rounding.bf16(ends[1] + reach[1]))
+        # A stream sum at a tie of bf16 may round either way, which moves the row's mean as well.
+        squares = np.stack([u.low * u.low, u.value * u.value, u.high * u.high])
+        totals = np.stack([squares.min(0), squares[1], squares.max(0)]).sum(-1, keepdims=True)
+        high, middle, low = weight / np.sqrt(rounding.f32(totals) / r.shape[-1] + np.float64(np.float32(eps)))
+        ends = np.stack([u.low * low, u.low * high, u.high * low, u.high * high])
+        ends = np.stack([ends.min(0) - NORM_SLACK * np.abs(ends).max(0), ends.max(0) + NORM_SLACK * np.abs(ends).max(0)])
+        x = Interval(rounding.bf16(u.value * middle), rounding.bf16(ends[0]), rounding.bf16(ends[1]))
         q, scale = rounding.quantise(x.value)
     return Boundary(streams, x, q, scale)

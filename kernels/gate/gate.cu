@@ -22,7 +22,11 @@
 namespace {
 using namespace b300k;
 constexpr int kHidden = 5120, kExperts = 384, kTop = 6, kTile = 8;
-constexpr int kRanks = 8, kRankExperts = 3, kPartExperts = kRanks * kRankExperts, kParts = kExperts / kPartExperts;
+#ifndef GATE_RANKS
+#define GATE_RANKS 8
+#endif
+constexpr int kRanks = GATE_RANKS, kRankExperts = 3, kPartExperts = kRanks * kRankExperts, kParts = kExperts / kPartExperts;
+constexpr int kColumns = (kPartExperts + 7) / 8;  // mma tiles of 8 experts
 constexpr int kThreads = 320, kWarps = kThreads / 32, kRankK = kHidden / kRanks, kWarpK = kRankK / kWarps, kSteps = kWarpK / 32;
 constexpr int kMaxRows = 256, kCounterBytes = (kMaxRows / kTile) * 128;
 static_assert(kSteps * 32 * kWarps * kRanks == kHidden && kParts * kPartExperts == kExperts, "the parts cover the gate");
@@ -52,7 +56,12 @@ __device__ __forceinline__ uint32_t order_key(float v) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-__device__ void top6(const Args& a, int row, int lane, int valid_rows) {
+#ifndef GATE_WARM
+#define GATE_WARM 1
+#endif
+// `warm`: the same instructions with nothing stored; every block runs them while its weights are on their way, because only
+// one block will need them and would otherwise fetch them from L2 line by line at the end of the critical path.
+__device__ __noinline__ void top6(const Args& a, int row, int lane, int valid_rows, bool warm) {
   constexpr int kMine = kExperts / 32;
   float score[kMine];
   uint32_t key[kMine];
@@ -88,7 +97,7 @@ __device__ void top6(const Args& a, int row, int lane, int valid_rows) {
   const bool live = row < valid_rows;
 #pragma unroll
   for (int k = 0; k < kTop; ++k) {
-    if (lane != k) continue;
+    if (warm || lane != k) continue;
     const float weight = live ? chosen[k] / (sum + 1e-20f) * a.route_scale : 0.0f;
     const int out = live ? id[k] : -1;
     a.weights[row * kTop + k] = weight;
@@ -97,12 +106,15 @@ __device__ void top6(const Args& a, int row, int lane, int valid_rows) {
   }
 }
 
-__device__ __forceinline__ void load_w(const Args& a, int part, int rank, int warp, int lane, uint4 (&w)[3][kSteps]) {
+__device__ __forceinline__ void load_w(const Args& a, int part, int rank, int warp, int lane, uint4 (&w)[kColumns][kSteps]) {
   const char* from = a.weight + (int64_t(part * kPartExperts + (lane >> 2)) * kHidden + rank * kRankK + warp * kWarpK + (lane & 3) * 8) * 2;
 #pragma unroll
-  for (int n = 0; n < 3; ++n)
+  for (int n = 0; n < kColumns; ++n)
 #pragma unroll
-    for (int s = 0; s < kSteps; ++s) w[n][s] = load_weight(from + (n * 8 * kHidden + s * 32) * 2);
+    for (int s = 0; s < kSteps; ++s) {
+      w[n][s] = make_uint4(0, 0, 0, 0);
+      if (n * 8 + (lane >> 2) < kPartExperts) w[n][s] = load_weight(from + (n * 8 * kHidden + s * 32) * 2);
+    }
 }
 
 __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ Args a) {
@@ -122,9 +134,10 @@ __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_
   __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   pdl_release();
-  uint4 w[3][kSteps];
+  uint4 w[kColumns][kSteps];
   load_w(a, cluster_id % kParts, rank, warp, lane, w);
   float bias = a.bias[cluster_id % kParts * kPartExperts + int(rank) * kRankExperts + tid % kRankExperts];
+  if (GATE_WARM && warp == 0) top6(a, 0, lane, 0, true);
   pdl_wait();
   const int valid_rows = a.valid_rows == nullptr ? a.rows : *a.valid_rows;
 
@@ -141,17 +154,18 @@ __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_
       x[s] = make_uint4(0, 0, 0, 0);
       if (row < a.rows) x[s] = load_act(a.x + (int64_t(row) * kHidden + rank * kRankK + warp * kWarpK + t * 8 + s * 32) * 2);
     }
-    float sum[3][4] = {};
+    float sum[kColumns][4] = {};
 #pragma unroll
     for (int s = 0; s < kSteps; ++s)
 #pragma unroll
-      for (int n = 0; n < 3; ++n) {
+      for (int n = 0; n < kColumns; ++n) {
         mma_bf16(sum[n], x[s].x, 0u, x[s].y, 0u, w[n][s].x, w[n][s].y);
         mma_bf16(sum[n], x[s].z, 0u, x[s].w, 0u, w[n][s].z, w[n][s].w);
       }
 #pragma unroll
-    for (int n = 0; n < 3; ++n)
-      *reinterpret_cast<float2*>(&warp_part[warp][g * kPartExperts + n * 8 + 2 * t]) = make_float2(sum[n][0], sum[n][1]);
+    for (int n = 0; n < kColumns; ++n)
+      if (n * 8 + 2 * t < kPartExperts)
+        *reinterpret_cast<float2*>(&warp_part[warp][g * kPartExperts + n * 8 + 2 * t]) = make_float2(sum[n][0], sum[n][1]);
     __syncthreads();
 
     const int slot = turn & 1;
@@ -191,7 +205,7 @@ __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_
     // The barrier inside also orders this item's reads of shared memory before the next item's stores.
     if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kParts * kRanks)) {
       const int mine = tile * kTile + warp;
-      if (warp < kTile && mine < a.rows) top6(a, mine, lane, valid_rows);
+      if (warp < kTile && mine < a.rows) top6(a, mine, lane, valid_rows, false);
     }
   }
   if (turn == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

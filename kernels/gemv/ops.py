@@ -5,7 +5,7 @@ import torch
 from ..common import checks, context, tensors
 from ..common.errors import ArgumentError
 from ..common.library import check, library
-from ..launch import GEMV_BLOCK_ROWS, GEMV_ROWS, Launch, gemv_ranks
+from ..launch import GEMV_ROWS, Launch, gemv_split
 from . import reference
 
 OP = "gemv"
@@ -33,8 +33,8 @@ def run(
     """One launch on the current stream.
 
     x [T,K] bf16, T <= 8, |x| < 2^60; codes [N,K] float8_e4m3fn; scales [N/32,K/32] uint8; out [T,N] bf16. N a multiple of
-    128, K of 64 times the ranks. The weights have passed ``check_weights``. ``ranks`` (a power of two up to 8) changes the
-    order of the sums: the default depends on N and K alone. Raises ArgumentError, UnsupportedDevice, LaunchError.
+    256 or 320, K of 64 times the ranks. The weights have passed ``check_weights``. ``ranks`` and ``block_rows`` change the
+    order of the sums: the default depends on N and K alone (launch.gemv_split). Raises ArgumentError, UnsupportedDevice, LaunchError.
     """
     device = checks.on_gpu(OP, "x", x)
     rows = checks.row_count(OP, "x", x, GEMV_ROWS)
@@ -42,11 +42,10 @@ def run(
         name, found = ("x", x) if x.dim() != 2 else ("codes", codes)
         raise ArgumentError(OP, name, "two dimensions", f"shape {tuple(found.shape)}")
     n, k = codes.shape
-    if n % GEMV_BLOCK_ROWS or k % 64 or n == 0 or k == 0:
-        raise ArgumentError(OP, "codes", f"N a multiple of {GEMV_BLOCK_ROWS} and K of 64", f"shape {(n, k)}")
-    ranks = ranks or gemv_ranks(n, k)
-    if ranks not in (1, 2, 4, 8) or k % (64 * ranks) or k // ranks > 4096:
-        raise ArgumentError(OP, "ranks", f"1, 2, 4 or 8 with K/ranks a multiple of 64 up to 4096 (K is {k})", str(ranks))
+    try:
+        block_rows, ranks = gemv_split(n, k, block_rows, ranks)
+    except ValueError as error:
+        raise ArgumentError(OP, "codes", str(error), f"shape {(n, k)}, block_rows {block_rows}, ranks {ranks}") from error
     addresses = [
         checks.tensor(OP, "x", x, torch.bfloat16, (rows, k), device),
         checks.tensor(OP, "codes", codes, torch.float8_e4m3fn, (n, k), device),
@@ -55,7 +54,7 @@ def run(
     ]
     checks.no_overlap(OP, "out", out, "x", x)
     choice = context.launch_for(OP, rows, device, launch)
-    check(OP, library().b300k_gemv(*addresses, rows, n, k, ranks, int(choice.pdl), context.stream_of(device)))
+    check(OP, library().b300k_gemv(*addresses, rows, n, k, ranks, block_rows, int(choice.pdl), context.stream_of(device)))
 
 
 @torch.library.custom_op(

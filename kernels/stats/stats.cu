@@ -11,7 +11,7 @@
 // How: 40 slices of K x 3 groups of 8 outputs = 120 items of 16 KB of W per 8-row tile. The dot products run on the tensor
 // cores in tf32: bf16 R is exact in tf32, fp32 W is split in two tf32 parts (22 bits), products are exact, sums fp32. The
 // mma's own reduction replaces ~250 shuffles a warp. The block that arrives last adds the 40 partials of each value in a
-// fixed order and does the Sinkhorn, a row a warp:
+// fixed order and does the Sinkhorn, a row a lane:
 //   the running matrix is r_i A_ij c_j, so a row step is q_i <- sum_j A_ij c_j + eps*q_i, r_i = 1/q_i: the same mathematics
 //   as dividing the matrix 39 times, eps included, with two reciprocals a half step and no shuffle.
 // W does not depend on the kernel before: with programmatic dependent launch its read overlaps that kernel's tail.
@@ -73,49 +73,56 @@ __device__ __forceinline__ void sinkhorn(const float (&a)[16], int iterations, f
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float r = reciprocal(q[i]);
+    if (out == nullptr) continue;
     *reinterpret_cast<float4*>(out + 4 * i) =
         make_float4(r * a[4 * i] * c[0], r * a[4 * i + 1] * c[1], r * a[4 * i + 2] * c[2], r * a[4 * i + 3] * c[3]);
   }
 }
 
-// The last block of a tile: warp r adds the partials of the tile's row r, makes the gates and the matrix, and one of its
-// lanes does the Sinkhorn. No barrier: a row never leaves its warp. Lane o holds output o; lane 24 the sum of squares.
-__device__ void finish(const Args& a, int tile, float factor, float offset, float* matrix) {
-  const int lane = threadIdx.x & 31, row = tile * kTile + (threadIdx.x >> 5);
-  if (row >= a.rows) return;
-  const float* part = a.partials + int64_t(tile) * kSlices * kValues + (threadIdx.x >> 5) * (kOut + 1) + min(lane, kOut);
-  float part_of[kSlices];
+#ifndef STATS_WARM
+#define STATS_WARM 1
+#endif
+// The last block of a tile: warp r adds the partials of the tile's row r and makes its gates and matrix; then the lanes of one
+// warp do the Sinkhorn, a row a lane (a row a warp measured slower: the warps share the reciprocal unit).
+// `warm`: the same instructions with nothing stored. Every block runs them once while its weights are on their way, because
+// only one block will need them, and would otherwise fetch them from L2 line by line at the end of the critical path.
+__device__ __noinline__ void finish(const Args& a, int tile, float factor, float offset, float* matrix, bool warm) {
+  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = tile * kTile + warp;
+  if (row < a.rows) {
+    const float* part = a.partials + int64_t(tile) * kSlices * kValues + warp * (kOut + 1) + min(lane, kOut);
+    float part_of[kSlices];
 #pragma unroll
-  for (int s = 0; s < kSlices; ++s) part_of[s] = __ldcg(part + s * kValues);
-  float chain[4] = {part_of[0], part_of[1], part_of[2], part_of[3]};
+    for (int s = 0; s < kSlices; ++s) part_of[s] = __ldcg(part + s * kValues);
+    float chain[4] = {part_of[0], part_of[1], part_of[2], part_of[3]};
 #pragma unroll
-  for (int s = 4; s < kSlices; s += 4)
+    for (int s = 4; s < kSlices; s += 4)
 #pragma unroll
-    for (int i = 0; i < 4; ++i) chain[i] += part_of[s + i];
-  const float sum = (chain[0] + chain[1]) + (chain[2] + chain[3]);
-  const float inverse = rsqrtf(__shfl_sync(0xffffffffu, sum, kOut) * (1.0f / kK) + a.rms_eps);
-  const float logit = __fmaf_rn(factor, sum * inverse, offset);
-
-  float top = fmaxf(logit, __shfl_xor_sync(0xffffffffu, logit, 1));
-  top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-  // Outputs 0-7 want 1/(1 + e^-l), 8-23 want e^(l - row maximum): one exponential for both.
-  const float power = expf(lane < 8 ? -logit : logit - top);
-  float total = power + __shfl_xor_sync(0xffffffffu, power, 1);
-  total += __shfl_xor_sync(0xffffffffu, total, 2);
-  const float result = lane < 8 ? 1.0f / (1.0f + power) : power / total + a.hc_eps;
-  float* mine = matrix + (threadIdx.x >> 5) * 16;
-  if (lane >= 8 && lane < kOut) mine[lane - 8] = result;
-  if (lane < 4) a.pre[row * 4 + lane] = result + a.hc_eps;
-  if (lane >= 4 && lane < 8) a.post[row * 4 + lane - 4] = 2.0f * result;
-  __syncwarp();
-  if (lane == 0) {
+      for (int i = 0; i < 4; ++i) chain[i] += part_of[s + i];
+    // Lane o holds output o, lane 24 the sum of squares.
+    const float sum = (chain[0] + chain[1]) + (chain[2] + chain[3]);
+    const float inverse = rsqrtf(__shfl_sync(0xffffffffu, sum, kOut) * (1.0f / kK) + a.rms_eps);
+    const float logit = __fmaf_rn(factor, sum * inverse, offset);
+    float top = fmaxf(logit, __shfl_xor_sync(0xffffffffu, logit, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    // Outputs 0-7 want 1/(1 + e^-l), 8-23 want e^(l - row maximum): one exponential for both.
+    const float power = expf(lane < 8 ? -logit : logit - top);
+    float total = power + __shfl_xor_sync(0xffffffffu, power, 1);
+    total += __shfl_xor_sync(0xffffffffu, total, 2);
+    const float result = lane < 8 ? 1.0f / (1.0f + power) : power / total + a.hc_eps;
+    if (lane >= 8 && lane < kOut) matrix[warp * 16 + lane - 8] = result;
+    if (!warm && lane < 4) a.pre[row * 4 + lane] = result + a.hc_eps;
+    if (!warm && lane >= 4 && lane < 8) a.post[row * 4 + lane - 4] = 2.0f * result;
+  }
+  __syncthreads();
+  const int mine = tile * kTile + threadIdx.x;
+  if (threadIdx.x < kTile && mine < a.rows) {
     float m[16];
 #pragma unroll
     for (int i = 0; i < 16; i += 4) {
-      const float4 v = *reinterpret_cast<const float4*>(mine + i);
+      const float4 v = *reinterpret_cast<const float4*>(matrix + threadIdx.x * 16 + i);
       m[i] = v.x, m[i + 1] = v.y, m[i + 2] = v.z, m[i + 3] = v.w;
     }
-    sinkhorn(m, a.iterations, a.hc_eps, a.comb + row * 16);
+    sinkhorn(m, warm ? 2 : a.iterations, a.hc_eps, warm ? nullptr : a.comb + mine * 16);
   }
 }
 
@@ -141,6 +148,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__
   // What this thread needs if its block comes last: a cold read here costs nothing, there it would cost a DRAM latency.
   const int output = min(lane, kOut - 1);
   const float factor = a.scale[min(output / 4, 2)], offset = a.base[output];
+  if (STATS_WARM) finish(a, 0, factor, offset, matrix, true);
   pdl_wait();
 
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
@@ -183,7 +191,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__
       for (int i = 1; i < kWarps; ++i) sum += warp_part[i][tid];
       a.partials[(int64_t(tile) * kSlices + slice) * kValues + of_row * (kOut + 1) + value] = sum;
     }
-    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kItems)) finish(a, tile, factor, offset, matrix);
+    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kItems)) finish(a, tile, factor, offset, matrix, false);
   }
 }
 }  // namespace
