@@ -101,6 +101,10 @@ class Module:
         self.scope = collector.scope
         self.tree.visit(collector)
 
+    def scopes(self) -> list[Scope]:
+        """The file's own scope, then every class's and function's."""
+        return [self.scope, *self.inner.values()]
+
     def line(self, node: cst.CSTNode) -> int:
         """The line of a node, from 1."""
         if self._lines is None:
@@ -124,6 +128,13 @@ class Module:
     def code(self, node: cst.CSTNode) -> str:
         """A node as source text."""
         return self.tree.code_for_node(node)
+
+
+def last_name(node: cst.BaseExpression) -> str:
+    """``c`` of ``a.b.c`` and of ``c``; empty for anything else."""
+    if isinstance(node, cst.Attribute):
+        return node.attr.value
+    return node.value if isinstance(node, cst.Name) else ""
 
 
 def dotted(node: cst.BaseExpression | None) -> str:

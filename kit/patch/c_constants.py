@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 C_SUFFIXES = (".h", ".hh", ".hpp", ".hxx", ".cuh", ".inl", ".inc", ".cu", ".c", ".cc", ".cpp", ".cxx")
 
@@ -37,7 +38,8 @@ def blanked(content: bytes) -> bytes:
     return _BLANK.sub(lambda m: re.sub(rb"[^\n]", b" ", m.group()), content)
 
 
-def constants(content: bytes) -> list[Constant]:
+@lru_cache(maxsize=4096)
+def constants(content: bytes) -> tuple[Constant, ...]:
     """Every ``#define NAME n``, ``type NAME = n``, ``NAME{n};`` and enumerator ``NAME = n`` whose ``n`` is plain arithmetic."""
     code = blanked(content)
     out: dict[tuple[int, int], Constant] = {}
@@ -49,7 +51,7 @@ def constants(content: bytes) -> list[Constant]:
                 start, end = match.span(group)
                 line = code.count(b"\n", 0, match.start("name")) + 1
                 out[(start, end)] = Constant(match["name"].decode("ascii"), value, start, end, line)
-    return sorted(out.values(), key=lambda c: c.start)
+    return tuple(sorted(out.values(), key=lambda c: c.start))
 
 
 def launches(content: bytes, value: int) -> list[int]:

@@ -196,7 +196,7 @@ def _registered(package: Package) -> list[tuple[str, str]]:
     """(architecture, path) of each ``register(architecture=..., path=...)`` whose arguments can be told."""
     follower = PythonEdits(package).follower
     out = []
-    for module in package.mentioning({"architecture"}):
+    for module in package.giving("architecture"):
         for call, scope in module.calls:
             given = {arg.keyword.value: Place(arg.value, scope) for arg in call.args if arg.keyword is not None}
             if {"architecture", "path"} <= set(given):

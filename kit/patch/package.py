@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import sys
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import libcst as cst
 
-from kit.patch.bindings import Import, Module
+from kit.patch.bindings import Binding, Import, Kind, Module, last_name
+from kit.patch.summary import NoSummary, Summary, summary, syntax_error
 from kit.patch.tree import Tree
 
 _USUAL_ROOTS = ("", "src/", "python/", "lib/")
@@ -59,20 +58,6 @@ def _parse(path: str, content: bytes, foreign: bool) -> Module:
         raise Unparsable(path, 1, "nested too deeply to be read") from error
 
 
-@lru_cache(maxsize=4096)
-def _syntax_error(content: bytes) -> tuple[int, str] | None:
-    """Line and reason, as this Python's compiler tells them; None when it has nothing to say."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            ast.parse(content)
-    except SyntaxError as error:
-        return error.lineno or 0, error.msg
-    except (ValueError, RecursionError) as error:
-        return 0, str(error)
-    return None
-
-
 class Package:
     """Modules of a tree, and of the contract's files when they are given (read only, never edited)."""
 
@@ -93,26 +78,71 @@ class Package:
         """Files that do not parse. The compiler of this Python is asked first (fast), LibCST has the last word."""
         out: list[Unparsable] = []
         for path in self.paths:
-            error = _syntax_error(self.tree.read(path))
-            if error is not None:
+            told = syntax_error(self.tree.read(path))
+            if told is not None:
                 try:
                     self.module(path)
-                except Unparsable as also:
-                    line, reason = error
-                    out.append(Unparsable(path, line or also.line, reason))
+                except Unparsable as error:
+                    out.append(Unparsable(path, told.line or error.line, told.reason))
         return out
 
-    def mentioning(self, words: set[str]) -> Iterator[Module]:
-        """Modules whose text holds one of the words. Files that do not parse are left out (``broken`` tells)."""
-        if not words:
-            return
-        pattern = re.compile(rb"\b(" + b"|".join(re.escape(w.encode()) for w in sorted(words)) + rb")\b")
-        for path in self.paths:
-            if pattern.search(self.tree.read(path)):
+    def calling(self, names: set[str]) -> Iterator[Module]:
+        """Modules that call something of these names."""
+        return self._where(lambda quick: quick.calls, names)
+
+    def using(self, names: set[str]) -> Iterator[Module]:
+        """Modules that read one of these names, or an attribute so called."""
+        return self._where(lambda quick: quick.loads, names)
+
+    def giving(self, argument: str) -> Iterator[Module]:
+        """Modules with a call that names this argument."""
+        return self._where(lambda quick: quick.keywords, {argument})
+
+    def _where(self, of: Callable[[Summary], set[str]], names: set[str]) -> Iterator[Module]:
+        for path, quick in self._quick(names):
+            # A newer syntax than this Python's has no summary: then the file itself has to be looked at.
+            if isinstance(quick, NoSummary) or not of(quick).isdisjoint(names):
                 try:
                     yield self.module(path)
                 except Unparsable:
                     continue
+
+    def known_as(self, names: set[str]) -> set[str]:
+        """Names under which one of these is known in any file: one step, see :meth:`kit.patch.uses.Uses.aliases`."""
+        out: set[str] = set()
+        for path, quick in self._quick(names):
+            if isinstance(quick, NoSummary):
+                out |= self._slowly(path, names)
+            else:
+                for name in names & quick.known_as.keys():
+                    out |= quick.known_as[name]
+        return out
+
+    def _slowly(self, path: str, names: set[str]) -> set[str]:
+        try:
+            module = self.module(path)
+        except Unparsable:
+            return set()
+        return {alias for scope in module.scopes() for alias, bindings in scope.bindings.items() if _stands_for(bindings, names)}
+
+    def _quick(self, names: set[str]) -> Iterator[tuple[str, Summary | NoSummary]]:
+        for path in self._holding(names):
+            yield path, summary(self.tree.read(path))
+
+    def mentioning(self, words: set[str]) -> Iterator[Module]:
+        """Modules whose text holds one of the words, in strings too. Files that do not parse are left out (``broken`` tells)."""
+        for path in self._holding(words):
+            try:
+                yield self.module(path)
+            except Unparsable:
+                continue
+
+    def _holding(self, words: set[str]) -> Iterator[str]:
+        needles = [word.encode() for word in sorted(words) if word]
+        for path in self.paths:
+            content = self.tree.read(path)
+            if any(needle in content for needle in needles):
+                yield path
 
     def find(self, wanted: Import, asking: Module) -> Module | Outside | Several:
         """The module that an import statement means."""
@@ -166,3 +196,16 @@ class Package:
     def _pool(self, foreign: bool) -> Mapping[str, object]:
         tree = self.contract if foreign and self.contract is not None else self.tree
         return tree.files
+
+
+def _stands_for(bindings: list[Binding], names: set[str]) -> bool:
+    """Whether a name is bound to one of ``names``: imported, re-assigned or derived from it."""
+    for binding in bindings:
+        sources = [binding.imported.name] if binding.imported is not None else []
+        if binding.kind is Kind.VALUE and binding.value is not None:
+            sources.append(last_name(binding.value))
+        if isinstance(binding.node, cst.ClassDef):
+            sources += [last_name(base.value) for base in binding.node.bases]
+        if any(source in names for source in sources):
+            return True
+    return False

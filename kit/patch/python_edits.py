@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import libcst as cst
 
 from kit.patch.answer import Answer, Splice, merge, python_splice, site, unique
+from kit.patch.bindings import last_name
 from kit.patch.follow import ClassAt, Follower, Hop, Place, Stuck
 from kit.patch.members import Literal, Members, Sets, name_for_enum
 from kit.patch.model import PythonArgument, PythonMember
@@ -33,10 +34,9 @@ class PythonEdits:
         """Calls of a class or function of the contract, or of a subclass, under whatever name."""
         names = self.uses.aliases({callee})
         out: list[Place] = []
-        for module in self.package.mentioning(names):
+        for module in self.package.calling(names):
             for call, scope in module.calls:
-                last = call.func.attr.value if isinstance(call.func, cst.Attribute) else getattr(call.func, "value", "")
-                if last in names and self._is(Place(call.func, scope), callee):
+                if last_name(call.func) in names and self._is(Place(call.func, scope), callee):
                     out.append(Place(call, scope))
         return out
 
@@ -92,10 +92,9 @@ class PythonEdits:
         """``replace(requirements, resident_blocks=...)``: the value at the constructor is not the last word."""
         found = [
             Place(call, scope)
-            for module in self.package.mentioning({edit.argument})
+            for module in self.package.giving(edit.argument)
             for call, scope in module.calls
-            if isinstance(call.func, cst.Name | cst.Attribute)
-            if (call.func.attr if isinstance(call.func, cst.Attribute) else call.func).value in _REPLACERS
+            if last_name(call.func) in _REPLACERS
             if any(arg.keyword is not None and arg.keyword.value == edit.argument for arg in call.args)
         ]
         reason = f"{edit.argument} is also given by a replace()"

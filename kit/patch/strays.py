@@ -11,7 +11,7 @@ import re
 import libcst as cst
 
 from kit.patch.answer import Splice, shown, site
-from kit.patch.bindings import Kind, Module
+from kit.patch.bindings import Kind, Module, last_name
 from kit.patch.c_constants import C_SUFFIXES, blanked, constants, launches
 from kit.patch.follow import Place
 from kit.patch.model import Meaning
@@ -95,11 +95,7 @@ class _Named(cst.CSTVisitor):
 
 
 def _last(node: cst.BaseExpression) -> str:
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    if isinstance(node, cst.Call):
-        return _last(node.func)
-    return node.value if isinstance(node, cst.Name) else ""
+    return last_name(node.func if isinstance(node, cst.Call) else node)
 
 
 def _c(tree: Tree, path: str, value: int, meaning: Meaning, covered: set[tuple[str, int]]) -> list[Site]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from kit.patch.bindings import Binding, Kind, Module, Scope
+from kit.patch.bindings import Binding, Module, Scope, last_name
 from kit.patch.follow import ClassAt, Followed, Follower, FunctionAt, Hop, Place
 from kit.patch.package import Outside
 
@@ -20,7 +20,7 @@ class Uses:
         """Every name under which one of ``names`` may be known: imports ``as``, plain re-assignments, subclasses."""
         known = set(names)
         while True:
-            more = {alias for module in self.package.mentioning(known) for alias in _renamed(module, known)} - known
+            more = self.package.known_as(known) - known
             if not more:
                 return known
             known |= more
@@ -43,7 +43,7 @@ class Uses:
     def _attributes(self, attr: str, passed: set[int], binding: Binding | None) -> list[Place]:
         """Every ``x.attr`` that is, or may be, this field; only a base that is surely something else is left out."""
         out: list[Place] = []
-        for module in self.package.mentioning({attr}):
+        for module in self.package.using({attr}):
             for node, scope in module.attributes:
                 if node.attr.value != attr or id(node) in passed or id(node) in _stored(module):
                     continue
@@ -58,7 +58,7 @@ class Uses:
     def _of_module(self, binding: Binding, passed: set[int]) -> list[Place]:
         names = self.aliases({binding.name})
         out: list[Place] = []
-        for module in self.package.mentioning(names):
+        for module in self.package.using(names):
             for node, scope in module.loads:
                 known = node.value in names and id(node) not in passed
                 if known and self._is(self.follower.name(node.value, scope, node), binding):
@@ -80,9 +80,9 @@ class Uses:
         names = self.aliases({function.name})
         calls: list[Place] = []
         called: set[int] = set()
-        for module in self.package.mentioning(names):
+        for module in self.package.calling(names):
             for call, scope in module.calls:
-                end = self.follower.follow(Place(call.func, scope)).end if _last(call.func) in names else None
+                end = self.follower.follow(Place(call.func, scope)).end if last_name(call.func) in names else None
                 if isinstance(end, FunctionAt | ClassAt) and end.binding is function:
                     calls.append(Place(call, scope))
                     called |= {id(call.func)}
@@ -94,13 +94,13 @@ class Uses:
         """``NAME.add(...)``, ``module.NAME = ...`` and the like: the value is not the expression alone."""
         out: list[Place] = []
         names = self.aliases({binding.name})
-        for module in self.package.mentioning(names):
+        for module in self.package.using(names):
             for target in module.stored_attributes:
                 if target.attr.value in names and _is_module(self.follower, target.value, module.scope):
                     out.append(Place(target, module.scope))
             for call, scope in module.calls:
                 func = call.func
-                if isinstance(func, cst.Attribute) and func.attr.value in _MUTATORS and _last(func.value) in names:
+                if isinstance(func, cst.Attribute) and func.attr.value in _MUTATORS and last_name(func.value) in names:
                     out.append(Place(call, scope))
         return out
 
@@ -119,25 +119,3 @@ def _is_module(follower: Follower, node: cst.BaseExpression, scope: Scope) -> bo
 
 def _stored(module: Module) -> set[int]:
     return {id(node) for node in module.stored_attributes}
-
-
-def _last(node: cst.BaseExpression) -> str:
-    if isinstance(node, cst.Attribute):
-        return node.attr.value
-    return node.value if isinstance(node, cst.Name) else ""
-
-
-def _renamed(module: Module, known: set[str]) -> set[str]:
-    out: set[str] = set()
-    scopes = [module.scope, *module.inner.values()]
-    for scope in scopes:
-        for name, bindings in scope.bindings.items():
-            for binding in bindings:
-                sources = [binding.imported.name] if binding.imported is not None else []
-                if binding.kind is Kind.VALUE and binding.value is not None:
-                    sources.append(_last(binding.value))
-                if isinstance(binding.node, cst.ClassDef):
-                    sources += [_last(base.value) for base in binding.node.bases]
-                if any(source in known for source in sources):
-                    out.add(name)
-    return out

@@ -124,7 +124,8 @@ SHAPES: dict[str, Shape] = {
         files={
             "mega/spec.py": spec(features="frozenset((c.Feature.SPECULATIVE_DECODING,))").replace(
                 IMPORTS,
-                "import sglang.kernels.plugin_kernels.nvidia.spec as c\nfrom sglang.kernels.plugin_kernels.nvidia.spec import *\n",
+                "import sglang.kernels.plugin_kernels.nvidia.spec as c\n"
+                "from sglang.kernels.plugin_kernels.nvidia.spec import *\n",
             )
         }
     ),
@@ -213,7 +214,8 @@ SHAPES: dict[str, Shape] = {
     "header_consistent": _shape(
         files={
             "mega/spec.py": spec("RESIDENT_BLOCKS", head="RESIDENT_BLOCKS = 152\n"),
-            "csrc/mega.cuh": "#pragma once\n// 152 SMs\nconstexpr int kResidentBlocks = 4 * 38;\n#define MEGA_RESIDENT_BLOCKS 152\n",
+            "csrc/mega.cuh": "#pragma once\n// 152 SMs\nconstexpr int kResidentBlocks = 4 * 38;\n"
+            "#define MEGA_RESIDENT_BLOCKS 152\n",
         },
         changed=("csrc/mega.cuh", "mega/spec.py"),
     ),
@@ -261,7 +263,8 @@ SHAPES: dict[str, Shape] = {
     "features_multiline": _shape(
         files={
             "mega/spec.py": spec(
-                features="frozenset(\n        {\n            Feature.SPECULATIVE_DECODING,\n            Feature.MULTI_NODE_TP,  # two nodes\n        }\n    )"
+                features="frozenset(\n        {\n            Feature.SPECULATIVE_DECODING,\n"
+                "            Feature.MULTI_NODE_TP,  # two nodes\n        }\n    )"
             )
         }
     ),

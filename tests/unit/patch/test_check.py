@@ -110,7 +110,8 @@ def test_a_plugin_that_hangs_at_import_is_ended(tmp_path: Path, series: Path, co
     marker = tmp_path / "child"
     head = (
         "import subprocess, sys, time\n"
-        f"p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\nopen({str(marker)!r}, 'w').write(str(p.pid))\n"
+        "p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        f"open({str(marker)!r}, 'w').write(str(p.pid))\n"
         "time.sleep(60)\n"
     )
     source = write({**SHAPES["literal"].tree(), "mega/spec.py": spec(head=head)}, tmp_path / "s")
