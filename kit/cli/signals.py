@@ -104,8 +104,8 @@ def kill(processes: dict[int, int], number: int) -> None:
 
 def alive(processes: dict[int, int]) -> bool:
     """Whether any of them still runs (one that ended and was not waited for does not)."""
-    found = (_stat(Path("/proc") / str(pid)) for pid in processes)
-    return any(stat is not None and stat[1] in processes.values() and not stat[2] for stat in found)
+    found = ((_stat(Path("/proc") / str(pid)), started) for pid, started in processes.items())
+    return any(stat is not None and stat[1] == started and not stat[2] for stat, started in found)
 
 
 def _stat(entry: Path) -> tuple[int, int, bool] | None:
