@@ -29,12 +29,14 @@ def run(
     out: torch.Tensor,
     launch: Launch | None = None,
     ranks: int | None = None,
+    block_rows: int | None = None,
 ) -> None:
     """One launch on the current stream.
 
     x [T,K] bf16, T <= 8, |x| < 2^60; codes [N,K] float8_e4m3fn; scales [N/32,K/32] uint8; out [T,N] bf16. N a multiple of
     256 or 320, K of 64 times the ranks. The weights have passed ``check_weights``. ``ranks`` and ``block_rows`` change the
-    order of the sums: the default depends on N and K alone (launch.gemv_split). Raises ArgumentError, UnsupportedDevice, LaunchError.
+    order of the sums: the default depends on N and K alone (launch.gemv_split).
+    Raises ArgumentError, UnsupportedDevice, LaunchError.
     """
     device = checks.on_gpu(OP, "x", x)
     rows = checks.row_count(OP, "x", x, GEMV_ROWS)
@@ -45,7 +47,8 @@ def run(
     try:
         block_rows, ranks = gemv_split(n, k, block_rows, ranks)
     except ValueError as error:
-        raise ArgumentError(OP, "codes", str(error), f"shape {(n, k)}, block_rows {block_rows}, ranks {ranks}") from error
+        found = f"shape {(n, k)}, block_rows {block_rows}, ranks {ranks}"
+        raise ArgumentError(OP, "codes", str(error), found) from error
     addresses = [
         checks.tensor(OP, "x", x, torch.bfloat16, (rows, k), device),
         checks.tensor(OP, "codes", codes, torch.float8_e4m3fn, (n, k), device),
