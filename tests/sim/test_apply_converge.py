@@ -23,10 +23,14 @@ from kit.sim import flow
 from tests.sim import applying
 
 OnHost = Callable[..., "subprocess.CompletedProcess[str]"]
-FOLDERS = "/etc/b300kit /usr/local/lib/b300kit /etc/docker/daemon.json /etc/systemd/system /etc/security/limits.d /etc/sysctl.d /etc/apt/apt.conf.d"
+FOLDERS = (
+    "/etc/b300kit /usr/local/lib/b300kit /etc/docker/daemon.json /etc/systemd/system"
+    " /etc/security/limits.d /etc/sysctl.d /etc/apt/apt.conf.d"
+)
 STATE = (
     f"sudo find {FOLDERS} -type f ! -name '*~' -exec sha256sum {{}} + | sort -k2; apt-mark showhold;"
-    " systemctl list-unit-files --state=enabled --no-legend 'b300kit-*'; sudo nft --stateless list table inet b300kit; getent passwd b300kit"
+    " systemctl list-unit-files --state=enabled --no-legend 'b300kit-*';"
+    " sudo nft --stateless list table inet b300kit; getent passwd b300kit"
 )
 
 
