@@ -70,8 +70,10 @@ def _give_back(places: Places) -> None:
 
 
 def _as_root(places: Places, words: list[str], progress: Progress) -> Any:
+    python_path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     command = [
-        "sudo", *([] if sys.stdin.isatty() else ["-n"]), "--", "env", f"B300KIT_CACHE={places.cache}", f"PYTHONPATH={ROOT}",
+        "sudo", *([] if sys.stdin.isatty() else ["-n"]), "--", "env", f"B300KIT_CACHE={places.cache}",
+        f"PYTHONPATH={python_path}", "PYTHONDONTWRITEBYTECODE=1",  # no files of root in the person's checkout
         sys.executable, "-m", "kit.sim.elevate", *words,
     ]  # fmt: skip
     result: Any = None

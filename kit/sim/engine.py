@@ -47,6 +47,7 @@ def up(places: Places, name: str, profile: str, runtime: Runtime, progress: Prog
     does not answer in time; then nothing of it is left.
     """
     began = time.monotonic()
+    profiles.load(profile)  # a wrong name is said before anything is looked at
     with exclusive(places.sim / "locks" / f"{name}.lock"):
         state = states.read(places, name)
         if state is not None and states.running(state):
