@@ -56,7 +56,8 @@ class Failure(BaseModel):
 class KitError(Exception):
     """Carries every failure found (never only the first) and the exit code they mean."""
 
-    def __init__(self, failures: list[Failure] | Failure, exit_code: ExitCode) -> None:
+    def __init__(self, failures: list[Failure] | Failure, exit_code: int) -> None:
+        """``exit_code`` is an :class:`ExitCode`, or 128+N when signal N ended the work."""
         self.failures: list[Failure] = failures if isinstance(failures, list) else [failures]
         self.exit_code = exit_code
         super().__init__("\n".join(f.text() for f in self.failures))

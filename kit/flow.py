@@ -280,7 +280,7 @@ def _apply(changing: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reb
         run.host(one.name).put("recap", result)
         one.result["apply"] = {"changed": result.changed, "seconds": result.seconds}
         if result.failures:
-            raise KitError(list(result.failures), ExitCode(result.exit_code))
+            raise KitError(list(result.failures), result.exit_code)
         before, after = jobs[one.target], _look(one, run, "verify-")
         _judge(one, after)
         _converged(one, before, after, reboot)
