@@ -220,7 +220,9 @@ def _memory(out: _Text, facts: Facts) -> None:
     out.put("device_pool_gib", gap, depth=2)
     out.put("write_policy", "write_through_selective", depth=2)
     out.put("reserve_gib", 10, depth=1)
-    out.put("shm_gib", 32, depth=1)
+    # Shared memory is RAM: a small machine gets no more of it than half.
+    shm = 32 if isinstance(total, _Missing) or total >= 64 else max(1, total // 2)
+    out.put("shm_gib", shm, depth=1)
     out.put("swap", False, depth=1)
 
 
