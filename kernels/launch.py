@@ -17,9 +17,8 @@ GATE_PARTS = 16  # clusters of an 8-row tile
 ROW_TILE = 8
 CLUSTERS = (1, 2, 4, 5)
 GEMV_ROWS = 8
-GEMV_BLOCK_ROWS = (256, 320)  # rows of W that a block (or its cluster) takes
+GEMV_BLOCK_ROWS = 128  # rows of W that a block (or its cluster) takes
 GEMV_RANKS = (1, 4, 8)
-GEMV_BLOCKS = 128
 
 
 @dataclass(frozen=True)
@@ -61,8 +60,8 @@ def choose(op: str, rows: int, gpu: Gpu, table: Table | None = None) -> Launch:
         if rows <= limit:
             return launch
     if op == "boundary":
-        # Few rows: spread one over several SMs. Many rows fill the chip one block each.
-        return Launch(blocks=rows, cluster=4 if rows * 4 <= 2 * gpu.sm_count else 1)
+        # Few rows: spread one over several SMs (5 measured best of 1, 2, 4, 5). Many rows fill the chip one block each.
+        return Launch(blocks=rows, cluster=5 if rows * 4 <= 2 * gpu.sm_count else 1)
     if op == "stats":
         return Launch(blocks=min(STATS_ITEMS * tiles(rows), 4 * gpu.sm_count))
     if op == "gate":
@@ -71,26 +70,25 @@ def choose(op: str, rows: int, gpu: Gpu, table: Table | None = None) -> Launch:
     if op == "qkv":
         return Launch(blocks=min(2 * rows, 8 * gpu.sm_count))
     if op == "gemv":
-        return Launch(blocks=1)  # the grid follows from the weight's shape: see gemv_split
+        return Launch(blocks=1)  # the grid follows from the weight's shape: see gemv_ranks
     raise ValueError(f"unknown operator {op!r}")
 
 
-def gemv_split(n: int, k: int, block_rows: int | None = None, ranks: int | None = None) -> tuple[int, int]:
-    """(rows of W a block takes, blocks over which a cluster splits K), the order of the sums and so the bits.
+def gemv_ranks(n: int, k: int, ranks: int | None = None) -> int:
+    """Over how many blocks of a cluster K is split: the order of the sums, and so the bits, depends on it.
 
-    From the shape alone, never from the GPU: the split whose block count comes nearest to 128, one block an SM, with at most
-    2048 columns of x in a block. Raises ValueError where the shape has none. Given parts are kept.
+    From the shape alone, never from the GPU: the least split with at most 1280 columns of x in a block and 200 blocks or
+    more, else the greatest that fits. Raises ValueError where none (or not the given one) fits.
     """
     fitting = [
-        (abs(n // rows * split - GEMV_BLOCKS), split, rows)
-        for rows in ((block_rows,) if block_rows else GEMV_BLOCK_ROWS)
+        split
         for split in ((ranks,) if ranks else GEMV_RANKS)
-        if n > 0 and k > 0 and n % rows == 0 and k % (64 * split) == 0 and k // split <= 2048
+        if split in GEMV_RANKS and n > 0 and k > 0 and n % GEMV_BLOCK_ROWS == 0 and k % (64 * split) == 0 and k // split <= 4096
     ]
     if not fitting:
-        raise ValueError(f"N a multiple of {GEMV_BLOCK_ROWS} and K of 64 times {GEMV_RANKS}, at most 2048 columns a block")
-    _, split, rows = min(fitting)
-    return rows, split
+        raise ValueError(f"N a multiple of {GEMV_BLOCK_ROWS}, K of 64 times one of {GEMV_RANKS}, at most 4096 columns a block")
+    wide = [split for split in fitting if k // split <= 1280 and n // GEMV_BLOCK_ROWS * split >= 200]
+    return min(wide, default=fitting[-1])
 
 
 def load_table(path: Path, gpu: Gpu, driver: str) -> Table:

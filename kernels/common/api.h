@@ -43,8 +43,8 @@ int b300k_qkv(const void* qkv, const void* q_weight, const void* kv_weight, cons
               int scale_layout, int blocks, int pdl, void* stream);
 
 // K6: y [T,N] = x [T,K] W^T, W in E4M3 with 32x32 UE8M0 blocks, T <= 8 (gemv/gemv.cu).
-int b300k_gemv(const void* x, const void* codes, const void* scales, void* y, int rows, int n, int k, int ranks,
-               int block_rows, int pdl, void* stream);
+int b300k_gemv(const void* x, const void* codes, const void* scales, void* y, int rows, int n, int k, int ranks, int pdl,
+               void* stream);
 
 #ifdef __cplusplus
 }

@@ -87,8 +87,10 @@ __device__ __forceinline__ bool arrive_last(uint32_t* counter, uint32_t arrivals
   if (threadIdx.x == 0) {
     uint32_t old;
     const uint32_t wrap = arrivals - 1;
-    // One release-acquire operation, cumulative over the barrier: cheaper than a fence on either side of a relaxed one.
-    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(wrap) : "memory");
+    // Fences on either side: one atom.acq_rel measured 0.3 us slower under dependent launch (K2, 2026-11-29).
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(wrap) : "memory");
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
     ticket = old;
   }
   __syncthreads();

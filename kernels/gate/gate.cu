@@ -22,10 +22,7 @@
 namespace {
 using namespace b300k;
 constexpr int kHidden = 5120, kExperts = 384, kTop = 6, kTile = 8;
-#ifndef GATE_RANKS
-#define GATE_RANKS 8
-#endif
-constexpr int kRanks = GATE_RANKS, kRankExperts = 3, kPartExperts = kRanks * kRankExperts, kParts = kExperts / kPartExperts;
+constexpr int kRanks = 8, kRankExperts = 3, kPartExperts = kRanks * kRankExperts, kParts = kExperts / kPartExperts;
 constexpr int kColumns = (kPartExperts + 7) / 8;  // mma tiles of 8 experts
 constexpr int kThreads = 320, kWarps = kThreads / 32, kRankK = kHidden / kRanks, kWarpK = kRankK / kWarps, kSteps = kWarpK / 32;
 constexpr int kMaxRows = 256, kCounterBytes = (kMaxRows / kTile) * 128;
@@ -56,12 +53,8 @@ __device__ __forceinline__ uint32_t order_key(float v) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-#ifndef GATE_WARM
-#define GATE_WARM 1
-#endif
-// `warm`: the same instructions with nothing stored; every block runs them while its weights are on their way, because only
-// one block will need them and would otherwise fetch them from L2 line by line at the end of the critical path.
-__device__ __noinline__ void top6(const Args& a, int row, int lane, int valid_rows, bool warm) {
+// Not inlined: its registers would leave room for one block an SM only, and clusters of 8 then wait for each other.
+__device__ __noinline__ void top6(const Args& a, int row, int lane, int valid_rows) {
   constexpr int kMine = kExperts / 32;
   float score[kMine];
   uint32_t key[kMine];
@@ -97,7 +90,7 @@ __device__ __noinline__ void top6(const Args& a, int row, int lane, int valid_ro
   const bool live = row < valid_rows;
 #pragma unroll
   for (int k = 0; k < kTop; ++k) {
-    if (warm || lane != k) continue;
+    if (lane != k) continue;
     const float weight = live ? chosen[k] / (sum + 1e-20f) * a.route_scale : 0.0f;
     const int out = live ? id[k] : -1;
     a.weights[row * kTop + k] = weight;
@@ -117,7 +110,7 @@ __device__ __forceinline__ void load_w(const Args& a, int part, int rank, int wa
     }
 }
 
-__global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ Args a) {
+__global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads, 2) gate_kernel(const __grid_constant__ Args a) {
   __shared__ alignas(16) float warp_part[kWarps][kTile * kPartExperts];
   __shared__ alignas(16) float received[2][kRanks][kTile * kRankExperts];
   __shared__ alignas(8) uint64_t arrived[2];
@@ -137,7 +130,6 @@ __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_
   uint4 w[kColumns][kSteps];
   load_w(a, cluster_id % kParts, rank, warp, lane, w);
   float bias = a.bias[cluster_id % kParts * kPartExperts + int(rank) * kRankExperts + tid % kRankExperts];
-  if (GATE_WARM && warp == 0) top6(a, 0, lane, 0, true);
   pdl_wait();
   const int valid_rows = a.valid_rows == nullptr ? a.rows : *a.valid_rows;
 
@@ -205,7 +197,7 @@ __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_
     // The barrier inside also orders this item's reads of shared memory before the next item's stores.
     if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kParts * kRanks)) {
       const int mine = tile * kTile + warp;
-      if (warp < kTile && mine < a.rows) top6(a, mine, lane, valid_rows, false);
+      if (warp < kTile && mine < a.rows) top6(a, mine, lane, valid_rows);
     }
   }
   if (turn == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");

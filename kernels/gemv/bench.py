@@ -21,8 +21,8 @@ def _of_shape(rows: int, device: torch.device, label: str, n: int, k: int) -> li
     padded = torch.zeros(16, k, device=device).to(torch.float8_e4m3fn)
     row_scale, column_scale = torch.ones(16, 1, device=device), torch.ones(1, n, device=device)
 
-    def ours(launch, ranks=None, block_rows=None):
-        return lambda i: ops.run(v["x"], *weights[i], out, launch=launch, ranks=ranks, block_rows=block_rows)
+    def ours(launch, ranks=None):
+        return lambda i: ops.run(v["x"], *weights[i], out, launch=launch, ranks=ranks)
 
     def case(name, kind, call, note="", launches=1, size=copies):
         return Case(f"K6 {label} [{n},{k}]", rows, name, kind, launches, call, size, note)
@@ -30,11 +30,12 @@ def _of_shape(rows: int, device: torch.device, label: str, n: int, k: int) -> li
     def scaled(i):
         return torch._scaled_mm(padded, weights[i][0].t(), row_scale, column_scale, out_dtype=torch.bfloat16)
 
-    others = [(b, r) for b in (256, 320) for r in (1, 4, 8) if n % b == 0 and k % (64 * r) == 0 and k // r <= 2048]
+    others = [r for r in (1, 4, 8) if k % (64 * r) == 0 and k // r <= 2048]
     return [
         case("ours", "ours", ours(None)),
         case("ours, no dependent launch", "ours", ours(Launch(1, pdl=False))),
-        *(case(f"ours, {b} rows, {r} ranks", "ours", ours(None, r, b)) for b, r in others),
+        case("ours, dependent launch", "ours", ours(Launch(1, pdl=True))),
+        *(case(f"ours, {r} ranks", "ours", ours(None, r)) for r in others),
         case("cuBLAS bf16", "torch", lambda i: torch.nn.functional.linear(v["x"], dense[i]), "what SGLang runs", size=len(dense)),
         case("torch scaled fp8, 16 rows", "torch", scaled, "another scaling (a row, a column); x quantised before, not timed"),
     ]

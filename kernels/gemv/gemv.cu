@@ -13,7 +13,8 @@
 // shared memory (cp.async), while the first weights are on their way.
 // `ranks` > 1: a cluster of blocks shares the rows and splits K; the partials go to the row's owner block in shared memory
 // (st.async on an mbarrier) and are added in rank order. W is read before the wait on the kernel before.
-// The shapes of the model give 128 blocks: one an SM, so that no SM carries two and the others wait.
+// Three blocks fit an SM on purpose: with one, a cluster of 8 needs 8 free SMs of one GPC, an H200 has no room for 16 such
+// clusters at once, and the second wave doubled the time (wo_b 26.9 us instead of 14.3, 2026-11-29).
 //
 // Limits, checked when weights are loaded (gemv/ops.py): codes hold no NaN, scale bytes are at most 134 (2^7). |x| < 2^60.
 // The bits depend on `ranks`, which the launch choice derives from the shape alone (never from the GPU), not on the grid.
@@ -24,7 +25,7 @@
 
 namespace {
 using namespace b300k;
-constexpr int kTokens = 8;
+constexpr int kTokens = 8, kBlockRows = 128;
 
 struct Args {
   const char *x, *codes;
@@ -59,8 +60,9 @@ struct Step {
 __device__ __forceinline__ uint32_t factor_of(uint32_t scale) { return (scale + 120u) * 0x00800080u; }
 
 template <int WARPS, int TILES, int RANKS, int DEPTH>
-__global__ void __launch_bounds__(WARPS * 32, 1) gemv_kernel(const __grid_constant__ Args a) {
-  constexpr int kThreads = WARPS * 32, kBlockRows = WARPS * TILES * 16;
+__global__ void __launch_bounds__(WARPS * 32, 3) gemv_kernel(const __grid_constant__ Args a) {
+  constexpr int kThreads = WARPS * 32;
+  static_assert(kBlockRows == WARPS * TILES * 16, "a block's rows");
   extern __shared__ __align__(16) char shared[];  // x: [8][slice*2 + 16] bytes
   __shared__ alignas(16) float received[RANKS][RANKS == 1 ? 4 : kBlockRows * kTokens / RANKS];
   __shared__ alignas(16) uint16_t staged[kTokens][RANKS == 1 ? kBlockRows : 8];
@@ -194,38 +196,33 @@ int start(const Args& a, int pdl, void* stream) {
     const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return int(error);
   }
-  return launch(kernel, a.n / (WARPS * TILES * 16) * RANKS, WARPS * 32, RANKS, pdl, stream, bytes, a);
+  return launch(kernel, a.n / kBlockRows * RANKS, WARPS * 32, RANKS, pdl, stream, bytes, a);
 }
-template <int WARPS, int TILES, int RANKS>
+template <int RANKS>
 int of_depth(const Args& a, int pdl, void* stream) {
   const int steps = a.slice / 64;
-  if (steps % 8 == 0) return start<WARPS, TILES, RANKS, 8>(a, pdl, stream);
-  if (steps % 5 == 0) return start<WARPS, TILES, RANKS, 5>(a, pdl, stream);
-  if (steps % 4 == 0) return start<WARPS, TILES, RANKS, 4>(a, pdl, stream);
-  return start<WARPS, TILES, RANKS, 1>(a, pdl, stream);
-}
-template <int WARPS, int TILES>
-int of_ranks(const Args& a, int ranks, int pdl, void* stream) {
-  switch (ranks) {
-    case 1: return of_depth<WARPS, TILES, 1>(a, pdl, stream);
-    case 4: return of_depth<WARPS, TILES, 4>(a, pdl, stream);
-    case 8: return of_depth<WARPS, TILES, 8>(a, pdl, stream);
-    default: return B300K_BAD_LAUNCH;
-  }
+  if (steps % 4 == 0) return start<8, 1, RANKS, 4>(a, pdl, stream);
+  if (steps % 5 == 0) return start<8, 1, RANKS, 5>(a, pdl, stream);
+  return start<8, 1, RANKS, 1>(a, pdl, stream);
 }
 }  // namespace
 
-extern "C" int b300k_gemv(const void* x, const void* codes, const void* scales, void* y, int rows, int n, int k, int ranks,
-                          int block_rows, int pdl, void* stream) {
+extern "C" int b300k_gemv(const void* x, const void* codes, const void* scales, void* y, int rows, int n, int k, int ranks, int pdl,
+                          void* stream) {
   if (rows < 0 || rows > kTokens) return B300K_BAD_ROWS;
   if (rows == 0) return 0;
   if (!x || !codes || !scales || !y) return B300K_NULL;
   for (const void* p : {x, codes, static_cast<const void*>(y)})
     if (!aligned16(p)) return B300K_MISALIGNED;
-  if (ranks < 1 || (block_rows != 256 && block_rows != 320) || n < block_rows || n % block_rows != 0 || k < 64 ||
+  if (ranks < 1 || n < kBlockRows || n % kBlockRows != 0 || k < 64 ||
       k % (64 * ranks) != 0 || k / ranks > 4096)
     return B300K_BAD_LAUNCH;
   const Args a = {static_cast<const char*>(x), static_cast<const char*>(codes), static_cast<const uint8_t*>(scales), static_cast<char*>(y),
                   rows, n, k, k / ranks};
-  return block_rows == 256 ? of_ranks<16, 1>(a, ranks, pdl, stream) : of_ranks<10, 2>(a, ranks, pdl, stream);
+  switch (ranks) {
+    case 1: return of_depth<1>(a, pdl, stream);
+    case 4: return of_depth<4>(a, pdl, stream);
+    case 8: return of_depth<8>(a, pdl, stream);
+    default: return B300K_BAD_LAUNCH;
+  }
 }

@@ -11,7 +11,7 @@
 // How: 40 slices of K x 3 groups of 8 outputs = 120 items of 16 KB of W per 8-row tile. The dot products run on the tensor
 // cores in tf32: bf16 R is exact in tf32, fp32 W is split in two tf32 parts (22 bits), products are exact, sums fp32. The
 // mma's own reduction replaces ~250 shuffles a warp. The block that arrives last adds the 40 partials of each value in a
-// fixed order and does the Sinkhorn, a row a lane:
+// fixed order and does the Sinkhorn, one thread a row:
 //   the running matrix is r_i A_ij c_j, so a row step is q_i <- sum_j A_ij c_j + eps*q_i, r_i = 1/q_i: the same mathematics
 //   as dividing the matrix 39 times, eps included, with two reciprocals a half step and no shuffle.
 // W does not depend on the kernel before: with programmatic dependent launch its read overlaps that kernel's tail.
@@ -27,7 +27,6 @@ constexpr int kSlices = 40, kSliceK = kK / kSlices, kGroups = kOut / 8, kItems =
 constexpr int kThreads = 256, kWarps = kThreads / 32, kWarpK = kSliceK / kWarps, kSteps = kWarpK / 16;
 constexpr int kValues = kTile * (kOut + 1);  // per row 24 dot products and the sum of squares
 constexpr int kMaxRows = 256, kCounterBytes = (kMaxRows / kTile) * 128;
-static_assert(kWarps == kTile, "finish: a row a warp");
 static_assert(kSteps * 16 * kWarps * kSlices == kK, "the slices cover K");
 
 struct Args {
@@ -73,56 +72,60 @@ __device__ __forceinline__ void sinkhorn(const float (&a)[16], int iterations, f
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float r = reciprocal(q[i]);
-    if (out == nullptr) continue;
     *reinterpret_cast<float4*>(out + 4 * i) =
         make_float4(r * a[4 * i] * c[0], r * a[4 * i + 1] * c[1], r * a[4 * i + 2] * c[2], r * a[4 * i + 3] * c[3]);
   }
 }
 
-#ifndef STATS_WARM
-#define STATS_WARM 1
-#endif
-// The last block of a tile: warp r adds the partials of the tile's row r and makes its gates and matrix; then the lanes of one
-// warp do the Sinkhorn, a row a lane (a row a warp measured slower: the warps share the reciprocal unit).
-// `warm`: the same instructions with nothing stored. Every block runs them once while its weights are on their way, because
-// only one block will need them, and would otherwise fetch them from L2 line by line at the end of the critical path.
-__device__ __noinline__ void finish(const Args& a, int tile, float factor, float offset, float* matrix, bool warm) {
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = tile * kTile + warp;
-  if (row < a.rows) {
-    const float* part = a.partials + int64_t(tile) * kSlices * kValues + warp * (kOut + 1) + min(lane, kOut);
-    float part_of[kSlices];
+// The last block of a tile: all sums, then the coefficients of up to 8 rows.
+__device__ void finish(const Args& a, int tile, float factor, float offset, float* sums, float* matrix) {
+  const int tid = threadIdx.x, first = tile * kTile, valid = min(kTile, a.rows - first);
+  if (tid < valid * (kOut + 1)) {
+    const float* part = a.partials + int64_t(tile) * kSlices * kValues + tid;
+    float chain[4];
 #pragma unroll
-    for (int s = 0; s < kSlices; ++s) part_of[s] = __ldcg(part + s * kValues);
-    float chain[4] = {part_of[0], part_of[1], part_of[2], part_of[3]};
+    for (int i = 0; i < 4; ++i) chain[i] = __ldcg(part + i * kValues);
 #pragma unroll
     for (int s = 4; s < kSlices; s += 4)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) chain[i] += part_of[s + i];
-    // Lane o holds output o, lane 24 the sum of squares.
-    const float sum = (chain[0] + chain[1]) + (chain[2] + chain[3]);
-    const float inverse = rsqrtf(__shfl_sync(0xffffffffu, sum, kOut) * (1.0f / kK) + a.rms_eps);
-    const float logit = __fmaf_rn(factor, sum * inverse, offset);
-    float top = fmaxf(logit, __shfl_xor_sync(0xffffffffu, logit, 1));
-    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-    // Outputs 0-7 want 1/(1 + e^-l), 8-23 want e^(l - row maximum): one exponential for both.
-    const float power = expf(lane < 8 ? -logit : logit - top);
-    float total = power + __shfl_xor_sync(0xffffffffu, power, 1);
-    total += __shfl_xor_sync(0xffffffffu, total, 2);
-    const float result = lane < 8 ? 1.0f / (1.0f + power) : power / total + a.hc_eps;
-    if (lane >= 8 && lane < kOut) matrix[warp * 16 + lane - 8] = result;
-    if (!warm && lane < 4) a.pre[row * 4 + lane] = result + a.hc_eps;
-    if (!warm && lane >= 4 && lane < 8) a.post[row * 4 + lane - 4] = 2.0f * result;
+      for (int i = 0; i < 4; ++i) chain[i] += __ldcg(part + (s + i) * kValues);
+    sums[tid] = (chain[0] + chain[1]) + (chain[2] + chain[3]);
   }
   __syncthreads();
-  const int mine = tile * kTile + threadIdx.x;
-  if (threadIdx.x < kTile && mine < a.rows) {
+  if (tid < kTile * 16) {
+    const int row = tid / 16, e = tid % 16;
+    float value = 0.0f;
+    if (row < valid) {
+      const float inverse = rsqrtf(sums[row * (kOut + 1) + kOut] * (1.0f / kK) + a.rms_eps);
+      value = __fmaf_rn(factor, sums[row * (kOut + 1) + 8 + e] * inverse, offset);
+    }
+    float top = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    const float power = expf(value - top);
+    float total = power + __shfl_xor_sync(0xffffffffu, power, 1);
+    total += __shfl_xor_sync(0xffffffffu, total, 2);
+    matrix[tid] = power / total + a.hc_eps;
+  } else if (tid < kTile * 24) {
+    const int row = (tid - kTile * 16) / 8, e = tid % 8;
+    if (row < valid) {
+      const float inverse = rsqrtf(sums[row * (kOut + 1) + kOut] * (1.0f / kK) + a.rms_eps);
+      const float logit = __fmaf_rn(factor, sums[row * (kOut + 1) + e] * inverse, offset);
+      const float gate = 1.0f / (1.0f + expf(-logit));
+      if (e < 4)
+        a.pre[(first + row) * 4 + e] = gate + a.hc_eps;
+      else
+        a.post[(first + row) * 4 + e - 4] = 2.0f * gate;
+    }
+  }
+  __syncthreads();
+  if (tid < valid) {
     float m[16];
 #pragma unroll
     for (int i = 0; i < 16; i += 4) {
-      const float4 v = *reinterpret_cast<const float4*>(matrix + threadIdx.x * 16 + i);
+      const float4 v = *reinterpret_cast<const float4*>(matrix + tid * 16 + i);
       m[i] = v.x, m[i + 1] = v.y, m[i + 2] = v.z, m[i + 3] = v.w;
     }
-    sinkhorn(m, warm ? 2 : a.iterations, a.hc_eps, warm ? nullptr : a.comb + mine * 16);
+    sinkhorn(m, a.iterations, a.hc_eps, a.comb + (first + tid) * 16);
   }
 }
 
@@ -138,6 +141,7 @@ __device__ __forceinline__ void load_w(const Args& a, int item, int warp, int la
 
 __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__ Args a) {
   __shared__ float warp_part[kWarps][kTile * 8 + kTile];
+  __shared__ float sums[kValues];
   __shared__ alignas(16) float matrix[kTile * 16];
   const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
   const int tiles = (a.rows + kTile - 1) / kTile, items = tiles * kItems;
@@ -146,9 +150,8 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__
   float4 w[kSteps];
   if (blockIdx.x < items) load_w(a, blockIdx.x, warp, lane, w);
   // What this thread needs if its block comes last: a cold read here costs nothing, there it would cost a DRAM latency.
-  const int output = min(lane, kOut - 1);
-  const float factor = a.scale[min(output / 4, 2)], offset = a.base[output];
-  if (STATS_WARM) finish(a, 0, factor, offset, matrix, true);
+  const int output = tid < kTile * 16 ? 8 + tid % 16 : tid % 8;
+  const float factor = a.scale[output / 4 < 2 ? output / 4 : 2], offset = a.base[output];
   pdl_wait();
 
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
@@ -191,7 +194,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__
       for (int i = 1; i < kWarps; ++i) sum += warp_part[i][tid];
       a.partials[(int64_t(tile) * kSlices + slice) * kValues + of_row * (kOut + 1) + value] = sum;
     }
-    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kItems)) finish(a, tile, factor, offset, matrix, false);
+    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kItems)) finish(a, tile, factor, offset, sums, matrix);
   }
 }
 }  // namespace
