@@ -76,7 +76,7 @@ def up(places: Places, name: str, profile: str, runtime: Runtime, progress: Prog
 
 def _create(places: Places, name: str, profile: str, runtime: Runtime, progress: Progress) -> HostState:
     hardware = profiles.load(profile)
-    debian = debian_layer(places, progress)
+    debian = debian_layer(places, runtime, progress)
     kit = layer.kit_layer(places, debian, progress)
     own = layer.hardware_layer(places, profile, hardware, kit, progress)
     at = places.host(name)

@@ -51,6 +51,10 @@ class Places:
         """Private key of user ``ops`` on every simulated host."""
         return self.sim / "client_key"
 
+    def building(self, target: Path) -> Path:
+        """Lock file of what is built once and shared; one each, so that nobody waits for a build they do not need."""
+        return self.sim / "locks" / f"{target.name}.building"
+
     def host(self, name: str) -> HostPlaces:
         """Paths of one host."""
         return HostPlaces(self.hosts / name)

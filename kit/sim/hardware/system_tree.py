@@ -139,14 +139,15 @@ def trees(profile: Profile, memory_kib: int) -> dict[str, str]:
     return {path: f"{text}\n" if text else "" for path, text in files.items()}
 
 
-def hardware_files(profile: Profile, memory_kib: int) -> dict[str, str]:
-    """All of a host's ``/opt/sim`` that depends on its profile."""
+def hardware_files(profile: Profile, memory_kib: int, *, own_kernel: bool = False) -> dict[str, str]:
+    """All of a host's ``/opt/sim`` that depends on its profile; `own_kernel`: its memory and interrupts are real."""
     settings = {
+        "own_kernel": own_kernel,
         "gpu_count": profile.gpu_count,
         "turbo_freq": profile.cpu.turbo_freq,
         "fast_mhz": profile.cpu.fast_khz // 1000,
         "slow_mhz": profile.cpu.slow_khz // 1000,
-        "fast_cores_per_package": 8,
+        "fast_cores_per_package": max((len(p) for p in profile.cpu.fast_positions), default=0),
         "persistence_mode": profile.driver.persistence_mode,
         "fabric_manager": profile.driver.fabric_manager,
         "kernel_log": list(profile.kernel_log),

@@ -9,7 +9,7 @@ from pathlib import Path
 from kit.errors import ExitCode, KitError, failure
 from kit.sim.commands import run
 from kit.sim.locks import exclusive
-from kit.sim.model import Progress
+from kit.sim.model import Progress, Runtime
 from kit.sim.places import Places
 
 SUITE = "bookworm"
@@ -17,12 +17,19 @@ PACKAGES = (
     "systemd", "systemd-sysv", "dbus", "udev", "openssh-server", "python3-minimal", "python3-apt", "sudo", "iproute2",
     "procps", "nftables", "kmod",
 )  # fmt: skip
+QEMU_PACKAGES = ("linux-image-cloud-amd64", "initramfs-tools", "zstd")
+"""For a machine of its own: a kernel, and an initramfs that finds the disk."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
-def layer_name() -> str:
+def packages_for(runtime: Runtime) -> tuple[str, ...]:
+    """What the root file system of such a host is made of; pure."""
+    return PACKAGES + QEMU_PACKAGES if runtime == "qemu" else PACKAGES
+
+
+def layer_name(packages: tuple[str, ...]) -> str:
     """Changes with what is asked of Debian, not with the day: a cached layer is used until it is removed."""
-    digest = hashlib.sha256("\n".join([SUITE, *sorted(PACKAGES)]).encode()).hexdigest()[:12]
+    digest = hashlib.sha256("\n".join([SUITE, *sorted(packages)]).encode()).hexdigest()[:12]
     return f"debian-{SUITE}-{digest}"
 
 
@@ -45,13 +52,14 @@ def _proxy_options() -> list[str]:
     return [f"--aptopt={line.rstrip(';')}" for line in lines if line.startswith(wanted) and '""' not in line]
 
 
-def debian_layer(places: Places, progress: Progress) -> Path:
+def debian_layer(places: Places, runtime: Runtime, progress: Progress) -> Path:
     """The unpacked Debian tree, read-only by agreement. Takes about a minute the first time.
 
     Raises KitError(INTERNAL, ``sim.command``) with mmdebstrap's words when the mirror cannot be read.
     """
-    target = places.layers / layer_name()
-    with exclusive(places.sim / "layers.lock"):
+    packages = packages_for(runtime)
+    target = places.layers / layer_name(packages)
+    with exclusive(places.building(target)):
         if target.is_dir():
             return target
         if not KEYRING.is_file():
@@ -68,7 +76,7 @@ def debian_layer(places: Places, progress: Progress) -> Path:
         run(
             [
                 "mmdebstrap", "--variant=minbase", "--mode=root", "--format=directory", f"--keyring={KEYRING}",
-                f"--include={','.join(PACKAGES)}", *_proxy_options(), SUITE, work, *([source] if source else []),
+                f"--include={','.join(packages)}", *_proxy_options(), SUITE, work, *([source] if source else []),
             ],
             timeout_s=1800,
         )  # fmt: skip

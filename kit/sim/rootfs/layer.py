@@ -101,7 +101,7 @@ def _settle(root: Path) -> None:
 def kit_layer(places: Places, debian: Path, progress: Progress) -> Path:
     """The unpacked layer, to be put over `debian`; built when any of its sources changed."""
     target = places.layers / layer_name(debian.name)
-    with exclusive(places.sim / "layers.lock"):
+    with exclusive(places.building(target)):
         if target.is_dir():
             os.utime(target)
             return target
@@ -118,14 +118,16 @@ def kit_layer(places: Places, debian: Path, progress: Progress) -> Path:
     return target
 
 
-def hardware_layer(places: Places, name: str, profile: Profile, kit: Path, progress: Progress) -> Path:
+def hardware_layer(
+    places: Places, name: str, profile: Profile, kit: Path, progress: Progress, *, own_kernel: bool = False
+) -> Path:
     """The layer with the profile's hardware: ``/opt/sim`` data, and NVIDIA's libraries under their version."""
-    files = hardware_files(profile, memory_kib())
+    files = hardware_files(profile, memory_kib(), own_kernel=own_kernel)
     digest = hashlib.sha256(f"{kit.name}\0{profile.driver.library}\0".encode())
     for path, text in sorted(files.items()):
         digest.update(f"{path}\0{text}\0".encode())
     target = places.layers / f"hardware-{name}-{digest.hexdigest()[:12]}"
-    with exclusive(places.sim / "layers.lock"):
+    with exclusive(places.building(target)):
         if target.is_dir():
             os.utime(target)
             return target
@@ -149,8 +151,10 @@ def hardware_layer(places: Places, name: str, profile: Profile, kit: Path, progr
 
 def prune(places: Places, used: set[str]) -> None:
     """Delete layers that no host is made of and that nobody asked for in a day: each change of a source makes a new one."""
-    with exclusive(places.sim / "layers.lock"):
-        for folder in places.layers.iterdir():
+    for folder in places.layers.iterdir():
+        with exclusive(places.building(folder)):
+            if not folder.exists():
+                continue
             stale = time.time() - folder.stat().st_mtime > _UNUSED_S
             if stale and folder.name not in used and not folder.name.startswith("debian-"):
                 mounts.delete(folder)
