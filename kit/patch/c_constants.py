@@ -19,18 +19,20 @@ _ASSIGN = re.compile(
     rb"|\{[ \t\r\n]*(?P<braced>" + _ARITHMETIC + rb")[ \t\r\n]*\}[ \t\r\n]*(?=;))"
 )
 _NUMBER = re.compile(r"\b(0[xX][0-9a-fA-F']+|[0-9][0-9']*)([uUlLzZ]*)\b")
+_FIXED = re.compile(rb"\b(?:constexpr|const|constinit|consteval|enum)\b")
 _LAUNCH = re.compile(rb"<<<[^;]*>>>")
 
 
 @dataclass(frozen=True)
 class Constant:
-    """``name`` has ``value``, written at bytes ``start`` to ``end``."""
+    """``name`` has ``value``, written at bytes ``start`` to ``end``. ``fixed`` is false for a plain variable."""
 
     name: str
     value: int
     start: int
     end: int
     line: int
+    fixed: bool
 
 
 def blanked(content: bytes) -> bytes:
@@ -49,8 +51,12 @@ def constants(content: bytes) -> tuple[Constant, ...]:
             value = evaluate(match[group].decode("ascii"))
             if value is not None:
                 start, end = match.span(group)
-                line = code.count(b"\n", 0, match.start("name")) + 1
-                out[(start, end)] = Constant(match["name"].decode("ascii"), value, start, end, line)
+                at = match.start("name")
+                before = code[code.rfind(b"\n", 0, at) + 1 : at]
+                fixed = bool(_FIXED.search(before)) or pattern is _DEFINE or code[:at].rstrip().endswith((b"{", b","))
+                out[(start, end)] = Constant(
+                    match["name"].decode("ascii"), value, start, end, code.count(b"\n", 0, at) + 1, fixed
+                )
     return tuple(sorted(out.values(), key=lambda c: c.start))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kit.patch.answer import Answer, CannotPlace, merge, site, splice, unique
 from kit.patch.follow import Stuck
 from kit.patch.model import Edit, Meaning, Patch, PythonArgument, Series
@@ -78,11 +80,13 @@ def _patch(patch: Patch, tree: Tree, untouched: tuple[str, ...]) -> Answer:
         reason = "half applied: " + "; ".join(a.reason for a in told)
         return Answer(State.CONFLICT, reason, unique(s for a in told for s in a.sites), "Start from the plugin's own source.")
     merged = merge(answers)
-    if merged.state is not State.APPLIES:
+    if merged.state not in (State.APPLIES, State.AMBIGUOUS):
         return merged
     extra = [s for edit in patch.edits if isinstance(edit, PythonArgument) for s in _strays(package, edit, merged)]
     if not extra:
         return merged
+    if merged.state is State.AMBIGUOUS:
+        return replace(merged, sites=unique([*merged.sites, *extra]))
     reason = f"{merged.reason}, but the old value also stands elsewhere: {_few(extra)}"
     remedy = "If a candidate is another quantity, declare it under meaning.unrelated; if it is the setting, add an edit for it."
     return Answer(State.AMBIGUOUS, reason, unique([*merged.sites, *extra]), remedy)

@@ -32,9 +32,10 @@ def is_related(name: str, meaning: Meaning) -> bool:
     return any(fnmatchcase(word, glob) for word in words for glob in meaning.related)
 
 
-def is_numbered(name: str, value: int) -> bool:
-    """Whether the name only counts: ``kernel_152`` for 152 tells nothing about what the number is for."""
-    return str(value) in snake(name).split("_")
+def is_numbered(name: str, value: int, path: str = "") -> bool:
+    """Whether the name, or the file's, only counts: ``kernel_152`` for 152 tells nothing about what the number is for."""
+    stem = path.rsplit("/", 1)[-1].split(".")[0]
+    return str(value) in snake(name).split("_") or str(value) in snake(stem).split("_")
 
 
 def is_unrelated(path: str, name: str, meaning: Meaning) -> bool:

@@ -65,6 +65,8 @@ class Package:
         self.tree = tree
         self.contract = contract
         self.paths = tree.considered((".py",))
+        self.inside = tree.root.resolve().name if "__init__.py" in tree.files else ""
+        """The tree's own package name, when the tree is a package and not a project around one."""
         self._ends: dict[str, list[str]] = {}
         for path in self.paths:
             self._ends.setdefault(path.rsplit("/", 1)[-1], []).append(path)
@@ -162,6 +164,9 @@ class Package:
         if name.split(".")[0] in sys.stdlib_module_names:
             return Outside(name)
         stem = name.replace(".", "/")
+        if self.inside:
+            # A name that does not start with the package's own is another package, whatever its files are called.
+            stem = (stem.removeprefix(f"{self.inside}/") if "/" in stem else "__init__") if _starts(name, self.inside) else "//"
         found = [
             (path, path[: len(path) - len(end)])
             for end in (f"{stem}.py", f"{stem}/__init__.py")
@@ -177,6 +182,7 @@ class Package:
         if len(found) > 1:
             return Several(tuple(path for path, _ in found))
         if self.contract is not None:
+            stem = name.replace(".", "/")
             for path in (f"{stem}.py", f"{stem}/__init__.py"):
                 if path in self.contract.files:
                     try:
@@ -188,7 +194,7 @@ class Package:
     def _is_root(self, folder: str, name: str) -> bool:
         """Whether absolute imports may start in a folder: never inside a package, for a bare name only where projects start."""
         if f"{folder}__init__.py" in self.tree.files:
-            return False
+            return not folder and bool(self.inside)
         above = "".join(f"{part}/" for part in folder.split("/")[:-2])
         marked = any(f"{place}{mark}" in self.tree.files for place in (folder, above) for mark in _PROJECT_MARKS)
         return "." in name or folder in _USUAL_ROOTS or marked
@@ -196,6 +202,10 @@ class Package:
     def _pool(self, foreign: bool) -> Mapping[str, object]:
         tree = self.contract if foreign and self.contract is not None else self.tree
         return tree.files
+
+
+def _starts(name: str, package: str) -> bool:
+    return name.split(".")[0] == package
 
 
 def _stands_for(bindings: list[Binding], names: set[str]) -> bool:

@@ -49,8 +49,9 @@ def check_conditions(series: Series, tree: Tree, interpreter: Interpreter) -> tu
     if not pairs:
         return ()
     with tempfile.TemporaryDirectory(prefix="b300kit-patch-") as scratch:
+        inside = Package(tree).inside
         copy = Path(scratch) / "tree"
-        write_tree(tree, copy)
+        write_tree(tree, copy / inside)
         how = _how_to_load(series, tree, copy, pairs)
         if isinstance(how, str):
             return _all(pairs, Held.BROKEN, how)
@@ -121,6 +122,8 @@ def _how_to_load(series: Series, tree: Tree, copy: Path, pairs: Sequence[Pair]) 
         return f"no nvidia_megakernel entry point, and {len(specs)} module-level MegakernelSpec objects"
     path, name = specs[0]
     root = _package_root(tree, path)
+    if package.inside:
+        root, path = "", f"{package.inside}/{path}"
     dotted = path[len(root) :].removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     architectures = dict.fromkeys(condition.architecture for _, condition in pairs)
     register = [[architecture, f"{dotted}:{name}"] for architecture in architectures]

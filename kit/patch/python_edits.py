@@ -121,7 +121,7 @@ class PythonEdits:
         if found.value != edit.old:
             reason = f"{edit.argument} is {found.value}, expected {edit.old} (or {edit.new} when patched)"
             return Answer(State.CONFLICT, reason, sites, "Check the plugin's version and what it needs now.")
-        shared = self._shared(found, edit)
+        shared = self._sibling(found, edit) or self._shared(found, edit)
         if shared is not None:
             return shared
         if any(p.module.foreign for p in found.places):
@@ -129,6 +129,20 @@ class PythonEdits:
         splices = tuple(python_splice(p, str(edit.new)) for p in found.places)
         noted = unique(site(p, f"{_text(p)} -> {edit.new}") for p in found.places)
         return Answer(State.APPLIES, f"{edit.argument} {edit.old} -> {edit.new}", noted, "", splices, chain, nodes)
+
+    def _sibling(self, found: Found, edit: PythonArgument) -> Answer | None:
+        """``GB300 = 152`` beside ``B300 = 148`` in one class: changing the first would make two names of one enum member."""
+        for hop in found.hops:
+            scope = hop.binding.scope if hop.binding is not None else None
+            if scope is None or not scope.is_class:
+                continue
+            for name, bindings in scope.bindings.items():
+                value = bindings[0].value
+                known = self.values.of(Place(value, scope)) if value is not None and name != hop.name else None
+                if isinstance(known, Found) and known.value == edit.new:
+                    reason = f"{hop.name} is {edit.old}, and {name} of the same class is {edit.new} already"
+                    return Answer(State.AMBIGUOUS, reason, unique(site(p) for p in (*found.places, *known.places)), LOOK)
+        return None
 
     def _shared(self, found: Found, edit: PythonArgument) -> Answer | None:
         """A constant that is named for something else *and* used elsewhere may mean two things."""
@@ -140,7 +154,8 @@ class PythonEdits:
             if others:
                 reason = f"{hop.name} gives {edit.argument}, but is used elsewhere too and may mean something else there"
                 first = [site(p, f"defines {hop.name}") for p in found.places]
-                return Answer(State.AMBIGUOUS, reason, unique([*first, *(site(o, f"uses {hop.name}") for o in others)]), LOOK)
+                remedy = f"If {hop.name} is this setting everywhere, declare it under meaning.same; else edit by hand."
+                return Answer(State.AMBIGUOUS, reason, unique([*first, *(site(o, f"uses {hop.name}") for o in others)]), remedy)
         return None
 
     def member(self, edit: PythonMember) -> Answer:

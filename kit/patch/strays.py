@@ -21,6 +21,10 @@ from kit.patch.report import Site
 from kit.patch.text_edits import c_site
 from kit.patch.tree import Tree
 
+DATA_SUFFIXES = (".cmake", "CMakeLists.txt", "Makefile", ".mk", ".json", ".toml", ".yaml", ".yml", ".cfg", ".ini", ".sh")
+MAX_LINE = 2000
+"""Longer lines are generated data."""
+
 
 def strays(package: Package, value: int, meaning: Meaning, chain: frozenset[str], splices: tuple[Splice, ...]) -> list[Site]:
     """Candidates that no splice covers, as sites with the reason each is one."""
@@ -36,6 +40,45 @@ def strays(package: Package, value: int, meaning: Meaning, chain: frozenset[str]
             out += _python(module, value, meaning, path in chain, covered)
     for path in package.tree.considered(C_SUFFIXES):
         out += _c(package.tree, path, value, meaning, covered)
+    for path in package.tree.considered(DATA_SUFFIXES):
+        out += _lines(package.tree.read(path), path, value, meaning, covered)
+    for path in package.paths:
+        out += _flags(package.tree.read(path), path, value, meaning)
+    return out
+
+
+def _lines(content: bytes, path: str, value: int, meaning: Meaning, covered: set[tuple[str, int]]) -> list[Site]:
+    """``RESIDENT_BLOCKS 152`` of build files, ``"num_sms": 152`` of data."""
+    number = re.compile(rb"(?<![\w.-])%d(?![\w.])|=%d\b" % (value, value))
+    out: list[Site] = []
+    offset = 0
+    for line, text in enumerate(content.splitlines(keepends=True), 1):
+        match = number.search(text)
+        if match and len(text) < MAX_LINE and not any(path == p and offset <= at < offset + len(text) for p, at in covered):
+            out += _beside(text, path, line, meaning)
+        offset += len(text)
+    return out
+
+
+def _beside(text: bytes, path: str, line: int, meaning: Meaning) -> list[Site]:
+    words = re.findall(r"[A-Za-z_]\w*", text.decode(errors="replace"))
+    near = [word for word in words if is_same(word, meaning) or is_related(word, meaning)]
+    if not near or all(is_unrelated(path, word, meaning) for word in near):
+        return []
+    found = shown(text.decode(errors="replace"))
+    return [Site(file=path, line=line, found=found, note="the old value beside a word near the setting")]
+
+
+def _flags(content: bytes, path: str, value: int, meaning: Meaning) -> list[Site]:
+    """``-DRESIDENT_BLOCKS=152`` among compiler flags in Python."""
+    flag = re.compile(rb"-D([A-Za-z_]\w*)=%d\b" % value)
+    out: list[Site] = []
+    for match in flag.finditer(content):
+        name = match[1].decode()
+        if (is_same(name, meaning) or is_related(name, meaning)) and not is_unrelated(path, name, meaning):
+            line = content.count(b"\n", 0, match.start()) + 1
+            found = shown(content.splitlines()[line - 1].decode(errors="replace"))
+            out.append(Site(file=path, line=line, found=found, note="a compiler flag with the old value"))
     return out
 
 
@@ -52,7 +95,7 @@ def _python(module: Module, value: int, meaning: Meaning, on_chain: bool, covere
             out.append(site(place, f"{name} is named like the setting, but does not lead to it"))
         elif is_related(name, meaning):
             out.append(site(place, f"{name} holds the old value and may be the setting"))
-        elif on_chain and constant and not is_numbered(name, value):
+        elif on_chain and constant and not is_numbered(name, value, module.path):
             out.append(site(place, f"{name} holds the old value in a file that the setting passes through"))
     return out
 
@@ -107,7 +150,8 @@ def _c(tree: Tree, path: str, value: int, meaning: Meaning, covered: set[tuple[s
             told.add(constant.line)
         if constant.value != value or (path, constant.start) in covered or is_unrelated(path, constant.name, meaning):
             continue
-        if is_same(constant.name, meaning) or is_related(constant.name, meaning) or not is_numbered(constant.name, value):
+        named = is_same(constant.name, meaning) or is_related(constant.name, meaning)
+        if named or (constant.fixed and not is_numbered(constant.name, value, path)):
             out.append(c_site(path, content, constant, f"{constant.name} holds the old value and may be the setting"))
     if re.search(rb"\b%d\b" % value, content) is None:
         return out
@@ -115,10 +159,10 @@ def _c(tree: Tree, path: str, value: int, meaning: Meaning, covered: set[tuple[s
     for line in launches(content, value):
         found = shown(lines[line - 1].decode(errors="replace"))
         out.append(Site(file=path, line=line, found=found, note="a launch with the old value"))
-    for number, line_text in enumerate(blanked(content).splitlines(), 1):
-        if number not in told and re.search(rb"\b%d\b" % value, line_text):
-            words = re.findall(r"[A-Za-z_]\w*", line_text.decode(errors="replace"))
-            if any(is_related(word, meaning) or is_same(word, meaning) for word in words):
-                found = shown(lines[number - 1].decode(errors="replace"))
-                out.append(Site(file=path, line=number, found=found, note="the old value beside a word near the setting"))
+    for number, text in enumerate(blanked(content).splitlines(), 1):
+        if number not in told and re.search(rb"\b%d\b" % value, text):
+            out += [
+                s.model_copy(update={"found": shown(lines[number - 1].decode(errors="replace"))})
+                for s in _beside(text, path, number, meaning)
+            ]
     return out

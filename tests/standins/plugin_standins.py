@@ -200,6 +200,24 @@ SHAPES: dict[str, Shape] = {
         base={},
         changed=("src/mega/config.py", "src/mega/spec.py"),
     ),
+    "counting_names": _shape(
+        # 152 here and there, as it comes up in any big tree: none of it is the setting.
+        files={
+            "mega/spec.py": spec(),
+            "mega/op_152.py": "VALUE = 152\n\n\ndef op_152(x):\n    return x + 152\n",
+            "csrc/k_152.cu": "__global__ void k_152() { int x = 152; }\nconstexpr int kValue = 152;\n",
+            "csrc/a.cu": "__device__ int f() { int y = 152; return y * 152; }\n",
+        }
+    ),
+    "the_package_itself": _shape(
+        files={
+            "__init__.py": "",
+            "config.py": "RESIDENT_BLOCKS = 152\n",
+            "spec.py": spec("RESIDENT_BLOCKS", head="from source.config import RESIDENT_BLOCKS\n"),
+        },
+        base={},
+        changed=("config.py", "spec.py"),
+    ),
     "no_entry_point": _shape(files={"mega/__init__.py": "", "pyproject.toml": "", "mega/spec.py": spec()}),
     "needs_torch": _shape(
         files={
@@ -361,7 +379,34 @@ SHAPES: dict[str, Shape] = {
         },
         blocks=AMBIGUOUS,
         changed=(),
-        says=("run time",),
+        says=("run time", "csrc/mega.cuh:1", "MEGA_RESIDENT_BLOCKS"),
+    ),
+    "enum_sibling": _shape(
+        files={"mega/spec.py": spec("Sms.GB300", head="class Sms(enum.IntEnum):\n    B300 = 148\n    GB300 = 152\n")},
+        blocks=AMBIGUOUS,
+        changed=(),
+        says=("B300 of the same class is 148 already",),
+    ),
+    "build_file": _shape(
+        files={"mega/spec.py": spec(), "CMakeLists.txt": "add_definitions(-DMEGA_RESIDENT_BLOCKS=152)\n"},
+        blocks=AMBIGUOUS,
+        changed=(),
+        says=("CMakeLists.txt:1",),
+    ),
+    "compiler_flag": _shape(
+        files={"mega/spec.py": spec(), "mega/jit.py": 'FLAGS = ["-O3", "-DNUM_SMS=152"]\n'},
+        blocks=AMBIGUOUS,
+        changed=(),
+        says=("mega/jit.py:1", "a compiler flag with the old value"),
+    ),
+    "data_file": _shape(
+        files={
+            "mega/spec.py": spec('json.load(open("c.json"))["blocks"]', head="import json\n"),
+            "mega/c.json": '{\n "blocks": 152\n}\n',
+        },
+        blocks=AMBIGUOUS,
+        changed=(),
+        says=("mega/c.json:2",),
     ),
     "features_loop": _shape(
         files={"mega/spec.py": spec(features='frozenset(Feature[n] for n in ("SPECULATIVE_DECODING",))')},

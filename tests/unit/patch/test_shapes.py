@@ -43,15 +43,15 @@ def test_a_shape_that_can_be_followed_is_patched_and_the_plugin_says_so(
     shape: Shape = SHAPES[name]
     source = write(shape, tmp_path / "source")
     before = snapshot(source)
-    report = apply_series(source, series, tmp_path / "patched", interpreter)
+    report = apply_series(source, series, tmp_path / "out" / "source", interpreter)
     assert states(report) == {"0001-resident-blocks-148": shape.blocks, "0002-kv-offload": shape.features}, told(report)
     assert {c.held for c in report.post_conditions} == {Held.HELD}, report.post_conditions
-    after = snapshot(tmp_path / "patched")
+    after = snapshot(tmp_path / "out" / "source")
     assert snapshot(source) == before, "applying writes nothing into the source"
     assert {path for path in before if before[path][0] != after[path][0]} == set(shape.changed)
     assert set(after) == set(before)
 
-    again, _ = judge(load_series(series), Tree(tmp_path / "patched", load_series(series).declared.leave_out))
+    again, _ = judge(load_series(series), Tree(tmp_path / "out" / "source", load_series(series).declared.leave_out))
     assert {patch.state for patch in again} == {ALREADY}, again
 
 
@@ -65,9 +65,9 @@ def test_a_shape_that_cannot_be_told_is_never_guessed(name: str, tmp_path: Path,
     for words in shape.says:
         assert words in told(report)
     with pytest.raises(KitError) as caught:
-        apply_series(source, series, tmp_path / "patched", interpreter)
+        apply_series(source, series, tmp_path / "out" / "source", interpreter)
     assert caught.value.exit_code == ExitCode.APPLY_FAILED
-    assert not (tmp_path / "patched").exists()
+    assert not (tmp_path / "out" / "source").exists()
     assert snapshot(source) == before
 
 
