@@ -18,7 +18,7 @@ ROW_TILE = 8
 CLUSTERS = (1, 2, 4, 5)
 GEMV_ROWS = 8
 GEMV_BLOCK_ROWS = 128  # rows of W that a block (or its cluster) takes
-GEMV_RANKS = (1, 4, 8)
+GEMV_RANKS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)

@@ -195,7 +195,7 @@ __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads, 2) ga
       }
     }
     // The barrier inside also orders this item's reads of shared memory before the next item's stores.
-    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kParts * kRanks)) {
+    if (arrive_last<true>(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kParts * kRanks)) {
       const int mine = tile * kTile + warp;
       if (warp < kTile && mine < a.rows) top6(a, mine, lane, valid_rows);
     }

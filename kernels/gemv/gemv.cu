@@ -7,16 +7,16 @@
 // Uses: wq_b [32768,1280], wo_b [5120,8192] (42 MB each: 9.8 us at 4.3 TB/s) and their TP4 shards [8192,1280], [5120,2048].
 // The checkpoint stores these weights so; SGLang on Hopper multiplies a bf16 copy of twice the bytes.
 //
-// How: a block takes 16*WARPS*TILES rows of W and a slice of K, a warp 16 rows at a time, 64 columns a step: two 16-byte loads
-// a lane, DEPTH steps in flight. Codes become bf16 by moving bits (sign | exponent,mantissa >> 4) and one bf16x2 product with
-// 2^(120+scale-127), which is exact, subnormals included; bf16 mma with the 8 rows of x as N then sums K. x is copied once to
-// shared memory (cp.async), while the first weights are on their way.
-// `ranks` > 1: a cluster of blocks shares the rows and splits K; the partials go to the row's owner block in shared memory
+// How: a warp owns 16 rows of W over its block's slice of K, 64 columns a step: two 16-byte loads a lane, U steps in flight.
+// Codes become bf16 by moving bits (sign | exponent,mantissa >> 4) and one bf16x2 product with 2^(120+scale-127), which is
+// exact, subnormals included; bf16 mma with the 8 rows of x as N then sums K. The k order inside a step is permuted the same
+// way for both operands (bytes 0,2 | 1,3 of a word), so no byte is shuffled. x is staged once in shared memory, in that order.
+// `ranks` > 1: a cluster of blocks shares 128 rows and splits K; the partials go to the row's owner block in shared memory
 // (st.async on an mbarrier) and are added in rank order. W is read before the wait on the kernel before.
-// Three blocks fit an SM on purpose: with one, a cluster of 8 needs 8 free SMs of one GPC, an H200 has no room for 16 such
-// clusters at once, and the second wave doubled the time (wo_b 26.9 us instead of 14.3, 2026-11-29).
 //
 // Limits, checked when weights are loaded (gemv/ops.py): codes hold no NaN, scale bytes are at most 134 (2^7). |x| < 2^60.
+// Several blocks fit an SM on purpose: with one (168 registers, 128 blocks in all) a cluster of 8 needs 8 free SMs of one GPC, an
+// H200 has no room for 16 such clusters at once, and the second wave doubled the time (wo_b 26.9 us, 2026-11-29).
 // The bits depend on `ranks`, which the launch choice derives from the shape alone (never from the GPU), not on the grid.
 //
 // Versions tried, with times: see the table "K6 versions" in kernels/README.md (written from kernels/results).
@@ -25,7 +25,7 @@
 
 namespace {
 using namespace b300k;
-constexpr int kTokens = 8, kBlockRows = 128;
+constexpr int kThreads = 256, kWarps = kThreads / 32, kBlockRows = kWarps * 16, kTokens = 8, kDepth = 4;
 
 struct Args {
   const char *x, *codes;
@@ -45,13 +45,10 @@ __device__ __forceinline__ uint32_t times(uint32_t pair, uint32_t factor) {
   asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(pair), "r"(factor));
   return out;
 }
-// Four E4M3 codes -> two bf16 pairs, scaled.
-__device__ __forceinline__ uint32_t spread(uint32_t halves, uint32_t factor) {
-  return times((halves & 0x80008000u) | ((halves >> 4) & 0x07f007f0u), factor);
-}
-__device__ __forceinline__ void widen(uint32_t word, uint32_t factor, uint32_t& first, uint32_t& second) {
-  first = spread(__byte_perm(word, 0u, 0x1404), factor);
-  second = spread(__byte_perm(word, 0u, 0x3424), factor);
+// Four E4M3 codes -> bf16 pairs (0,2) and (1,3), scaled.
+__device__ __forceinline__ void widen(uint32_t word, uint32_t factor, uint32_t& even, uint32_t& odd) {
+  even = times(((word << 8) & 0x80008000u) | ((word << 4) & 0x07f007f0u), factor);
+  odd = times((word & 0x80008000u) | ((word >> 4) & 0x07f007f0u), factor);
 }
 struct Step {
   uint4 upper, lower;  // 16 codes of rows g and g+8
@@ -59,11 +56,9 @@ struct Step {
 };
 __device__ __forceinline__ uint32_t factor_of(uint32_t scale) { return (scale + 120u) * 0x00800080u; }
 
-template <int WARPS, int TILES, int RANKS, int DEPTH>
-__global__ void __launch_bounds__(WARPS * 32, 3) gemv_kernel(const __grid_constant__ Args a) {
-  constexpr int kThreads = WARPS * 32;
-  static_assert(kBlockRows == WARPS * TILES * 16, "a block's rows");
-  extern __shared__ __align__(16) char shared[];  // x: [8][slice*2 + 16] bytes
+template <int RANKS>
+__global__ void __launch_bounds__(kThreads) gemv_kernel(const __grid_constant__ Args a) {
+  extern __shared__ __align__(16) char shared[];  // x, permuted: [8][slice*2 + 16] bytes
   __shared__ alignas(16) float received[RANKS][RANKS == 1 ? 4 : kBlockRows * kTokens / RANKS];
   __shared__ alignas(16) uint16_t staged[kTokens][RANKS == 1 ? kBlockRows : 8];
   __shared__ alignas(8) uint64_t arrived;
@@ -79,73 +74,69 @@ __global__ void __launch_bounds__(WARPS * 32, 3) gemv_kernel(const __grid_consta
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   }
   pdl_release();
-  const int block_row = blockIdx.x / RANKS * kBlockRows, row = block_row + warp * TILES * 16, column = int(rank) * a.slice;
+  const int block_row = blockIdx.x / RANKS * kBlockRows, row = block_row + warp * 16, column = int(rank) * a.slice;
   const char* upper = a.codes + int64_t(row + g) * a.k + column + t * 16;
   const char* lower = upper + int64_t(8) * a.k;
-  const uint8_t* scales = a.scales + column / 32 + (t >> 1);
-  const int steps = a.slice / 64;  // of a tile; a multiple of DEPTH
+  const uint8_t* scales = a.scales + int64_t(row / 32) * (a.k / 32) + column / 32 + (t >> 1);
+  const int steps = a.slice / 64;
 
-  Step ahead[DEPTH];
-  auto load = [&](int tile, int step, Step& into) {
-    into.upper = load_weight(upper + int64_t(tile) * 16 * a.k + step * 64);
-    into.lower = load_weight(lower + int64_t(tile) * 16 * a.k + step * 64);
-    into.scale = __ldg(scales + int64_t((row + tile * 16) / 32) * (a.k / 32) + step * 2);
+  Step ahead[kDepth];
+  auto load = [&](int step, Step& into) {
+    into.upper = load_weight(upper + step * 64);
+    into.lower = load_weight(lower + step * 64);
+    into.scale = __ldg(scales + step * 2);
   };
 #pragma unroll
-  for (int i = 0; i < DEPTH; ++i) load(0, i, ahead[i]);
+  for (int i = 0; i < kDepth; ++i)
+    if (i < steps) load(i, ahead[i]);
   pdl_wait();
 
-  // A row of x is padded by 16 bytes: the eight rows then lie in different banks.
-  const int stride = a.slice * 2 + 16, chunks = a.slice / 8;
-  for (int i = tid; i < kTokens * chunks; i += kThreads) {
-    const int token = i / chunks, at = i % chunks;
-    char* to = shared + token * stride + at * 16;
-    if (token < a.rows)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)),
-                   "l"(a.x + (int64_t(token) * a.k + column + at * 8) * 2)
-                   : "memory");
-    else
-      *reinterpret_cast<uint4*>(to) = make_uint4(0, 0, 0, 0);
+  // x into shared memory: words of four columns become the pairs (0,2) and (1,3). A row of 16 bytes of padding: no conflicts.
+  const int stride = a.slice * 2 + 16;
+  for (int i = tid; i < kTokens * (a.slice / 8); i += kThreads) {
+    const int token = i / (a.slice / 8), at = i % (a.slice / 8);
+    uint4 v = make_uint4(0, 0, 0, 0);
+    if (token < a.rows) v = load_act(a.x + (int64_t(token) * a.k + column + at * 8) * 2);
+    const uint4 paired = make_uint4(__byte_perm(v.x, v.y, 0x5410), __byte_perm(v.x, v.y, 0x7632), __byte_perm(v.z, v.w, 0x5410),
+                                    __byte_perm(v.z, v.w, 0x7632));
+    *reinterpret_cast<uint4*>(shared + token * stride + at * 16) = paired;
   }
-  asm volatile("cp.async.wait_all;" ::: "memory");
   __syncthreads();
 
-  float sum[TILES][2][4] = {};
+  float sum[2][4] = {};
   const char* mine = shared + g * stride + t * 32;
+  auto consume = [&](int step, const Step& w) {
+    const uint32_t factor = factor_of(w.scale);
+    const uint4 low = *reinterpret_cast<const uint4*>(mine + step * 128), high = *reinterpret_cast<const uint4*>(mine + step * 128 + 16);
+    const uint32_t up[4] = {w.upper.x, w.upper.y, w.upper.z, w.upper.w}, down[4] = {w.lower.x, w.lower.y, w.lower.z, w.lower.w};
+    const uint32_t x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-  for (int tile = 0; tile < TILES; ++tile)
-    for (int step = 0; step < steps; step += DEPTH) {
-#pragma unroll
-      for (int i = 0; i < DEPTH; ++i) {
-        const uint32_t factor = factor_of(ahead[i].scale);
-        const uint4 low = *reinterpret_cast<const uint4*>(mine + (step + i) * 128);
-        const uint4 high = *reinterpret_cast<const uint4*>(mine + (step + i) * 128 + 16);
-        const uint32_t x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        const uint32_t up[4] = {ahead[i].upper.x, ahead[i].upper.y, ahead[i].upper.z, ahead[i].upper.w};
-        const uint32_t down[4] = {ahead[i].lower.x, ahead[i].lower.y, ahead[i].lower.z, ahead[i].lower.w};
-#pragma unroll
-        for (int word = 0; word < 4; ++word) {
-          uint32_t a0, a1, a2, a3;
-          widen(up[word], factor, a0, a2);
-          widen(down[word], factor, a1, a3);
-          mma_bf16(sum[tile][word & 1], a0, a1, a2, a3, x[2 * word], x[2 * word + 1]);
-        }
-        const bool further = step + DEPTH < steps;
-        if (further || tile + 1 < TILES) load(further ? tile : tile + 1, further ? step + DEPTH + i : i, ahead[i]);
-      }
+    for (int i = 0; i < 4; ++i) {
+      uint32_t a0, a1, a2, a3;
+      widen(up[i], factor, a0, a2);
+      widen(down[i], factor, a1, a3);
+      mma_bf16(sum[i & 1], a0, a1, a2, a3, x[2 * i], x[2 * i + 1]);
     }
+  };
+  int step = 0;
+  for (; step + kDepth <= steps; step += kDepth) {
 #pragma unroll
-  for (int tile = 0; tile < TILES; ++tile)
+    for (int i = 0; i < kDepth; ++i) {
+      consume(step + i, ahead[i]);
+      if (step + i + kDepth < steps) load(step + i + kDepth, ahead[i]);
+    }
+  }
 #pragma unroll
-    for (int i = 0; i < 4; ++i) sum[tile][0][i] += sum[tile][1][i];
+  for (int i = 0; i < kDepth - 1; ++i)
+    if (step + i < steps) consume(step + i, ahead[i]);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[0][i] += sum[1][i];
 
-  // sum[tile][0]: (row g, tokens 2t, 2t+1), (row g+8, tokens 2t, 2t+1)
+  // sum[0]: (row g, tokens 2t, 2t+1), (row g+8, tokens 2t, 2t+1)
   if constexpr (RANKS == 1) {
 #pragma unroll
-    for (int tile = 0; tile < TILES; ++tile)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        staged[2 * t + (i & 1)][(warp * TILES + tile) * 16 + g + (i >> 1) * 8] = __bfloat16_as_ushort(__float2bfloat16_rn(sum[tile][0][i]));
+    for (int i = 0; i < 4; ++i)
+      staged[2 * t + (i & 1)][warp * 16 + g + (i >> 1) * 8] = __bfloat16_as_ushort(__float2bfloat16_rn(sum[0][i]));
     __syncthreads();
     if (tid < kTokens * kBlockRows / 8) {
       const int token = tid / (kBlockRows / 8), at = tid % (kBlockRows / 8) * 8;
@@ -159,11 +150,11 @@ __global__ void __launch_bounds__(WARPS * 32, 3) gemv_kernel(const __grid_consta
     if (tid == 0)
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(kBlockRows * kTokens * 4) : "memory");
 #pragma unroll
-    for (int of = 0; of < TILES * 4; ++of) {
-      const int tile = of / 4, i = of % 4, in_block = (warp * TILES + tile) * 16 + g + (i >> 1) * 8, owner = in_block / kOwned, token = 2 * t + (i & 1);
+    for (int i = 0; i < 4; ++i) {
+      const int in_block = warp * 16 + g + (i >> 1) * 8, owner = in_block / kOwned, token = 2 * t + (i & 1);
       const uint32_t target = of_rank(shared_address(&received[rank][token * kOwned + in_block % kOwned]), owner);
       asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(target),
-                   "r"(__float_as_uint(sum[tile][0][i])), "r"(of_rank(barrier, owner))
+                   "r"(__float_as_uint(sum[0][i])), "r"(of_rank(barrier, owner))
                    : "memory");
     }
     // All threads wait, so that no block leaves while a neighbour still writes to it.
@@ -174,8 +165,8 @@ __global__ void __launch_bounds__(WARPS * 32, 3) gemv_kernel(const __grid_consta
           : "=r"(done)
           : "r"(barrier)
           : "memory");
-    for (int i = tid; i < kTokens * kOwned / 2; i += kThreads) {
-      const int token = i / (kOwned / 2), at = i % (kOwned / 2) * 2;
+    if (tid < kTokens * kOwned / 2) {
+      const int token = tid / (kOwned / 2), at = tid % (kOwned / 2) * 2;
       float2 total = *reinterpret_cast<const float2*>(&received[0][token * kOwned + at]);
 #pragma unroll
       for (int r = 1; r < RANKS; ++r) {
@@ -188,22 +179,14 @@ __global__ void __launch_bounds__(WARPS * 32, 3) gemv_kernel(const __grid_consta
   }
 }
 
-template <int WARPS, int TILES, int RANKS, int DEPTH>
+template <int RANKS>
 int start(const Args& a, int pdl, void* stream) {
   const int bytes = kTokens * (a.slice * 2 + 16);
-  const auto kernel = gemv_kernel<WARPS, TILES, RANKS, DEPTH>;
-  if (bytes > 32 * 1024) {
-    const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (bytes > 48 * 1024) {
+    const cudaError_t error = cudaFuncSetAttribute(gemv_kernel<RANKS>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
     if (error != cudaSuccess) return int(error);
   }
-  return launch(kernel, a.n / kBlockRows * RANKS, WARPS * 32, RANKS, pdl, stream, bytes, a);
-}
-template <int RANKS>
-int of_depth(const Args& a, int pdl, void* stream) {
-  const int steps = a.slice / 64;
-  if (steps % 4 == 0) return start<8, 1, RANKS, 4>(a, pdl, stream);
-  if (steps % 5 == 0) return start<8, 1, RANKS, 5>(a, pdl, stream);
-  return start<8, 1, RANKS, 1>(a, pdl, stream);
+  return launch(gemv_kernel<RANKS>, a.n / kBlockRows * RANKS, kThreads, RANKS, pdl, stream, bytes, a);
 }
 }  // namespace
 
@@ -214,15 +197,14 @@ extern "C" int b300k_gemv(const void* x, const void* codes, const void* scales, 
   if (!x || !codes || !scales || !y) return B300K_NULL;
   for (const void* p : {x, codes, static_cast<const void*>(y)})
     if (!aligned16(p)) return B300K_MISALIGNED;
-  if (ranks < 1 || n < kBlockRows || n % kBlockRows != 0 || k < 64 ||
-      k % (64 * ranks) != 0 || k / ranks > 4096)
-    return B300K_BAD_LAUNCH;
+  if (ranks < 1 || n < kBlockRows || n % kBlockRows != 0 || k < 64 || k % (64 * ranks) != 0 || k / ranks > 4096) return B300K_BAD_LAUNCH;
   const Args a = {static_cast<const char*>(x), static_cast<const char*>(codes), static_cast<const uint8_t*>(scales), static_cast<char*>(y),
                   rows, n, k, k / ranks};
   switch (ranks) {
-    case 1: return of_depth<1>(a, pdl, stream);
-    case 4: return of_depth<4>(a, pdl, stream);
-    case 8: return of_depth<8>(a, pdl, stream);
+    case 1: return start<1>(a, pdl, stream);
+    case 2: return start<2>(a, pdl, stream);
+    case 4: return start<4>(a, pdl, stream);
+    case 8: return start<8>(a, pdl, stream);
     default: return B300K_BAD_LAUNCH;
   }
 }

@@ -92,7 +92,7 @@ def test_against_float64(gpu, rows, n, k):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("ranks", [1, 4, 8])
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 @pytest.mark.parametrize("n", [128, 640])
 @pytest.mark.parametrize("rows", [1, 6, 8])
 def test_every_split_of_k(gpu, rows, n, ranks):
