@@ -26,14 +26,14 @@ RECEIPT = ".b300kit/patches.json"
 SCHEMA = 1
 
 
-def patch_check(source: Path, series: Path, interpreter: Interpreter | None = None) -> PatchReport:
-    """Judge every patch of a series folder against a source tree. Writes nothing there.
+def patch_check(source: Path, series: Path, interpreter: Interpreter | None = None, route: str | None = None) -> PatchReport:
+    """Judge every patch of a series folder (or of one of its routes) against a source tree. Writes nothing there.
 
     ``interpreter`` says where post-conditions import the result; by default this Python with SGLang's pinned contract
     files, fetched into the cache when they are not there yet.
     Raises KitError(USAGE) for a source or series that cannot be read.
     """
-    declared = load_series(series)
+    declared = load_series(series, route=route)
     return _report(declared, Tree(source, declared.declared.leave_out), interpreter)[0]
 
 
@@ -44,6 +44,7 @@ def apply_series(
     interpreter: Interpreter | None = None,
     expected_sha256: str | None = None,
     proven: bool = True,
+    route: str | None = None,
 ) -> PatchReport:
     """Write a patched copy of ``source`` to ``destination``, in one step, or nothing.
 
@@ -51,7 +52,7 @@ def apply_series(
     A destination that already holds this very result is left alone; the report then says ``already``.
     Raises KitError(APPLY_FAILED) when a person must look, with every reason; KitError(USAGE) for bad input.
     """
-    declared = load_series(series, expected_sha256)
+    declared = load_series(series, expected_sha256, route)
     tree = Tree(source, declared.declared.leave_out)
     if _same(destination, source):
         where = str(destination)
@@ -128,6 +129,7 @@ def _receipt(series: Series, tree: Tree, edited: Tree, report: PatchReport) -> d
         "schema_version": SCHEMA,
         "series": series.name,
         "series_sha256": series.sha256,
+        "route": series.route,
         "source_sha256": tree_sha256(before, tree.links),
         "result_sha256": tree_sha256(after, tree.links),
         "changed": changed,

@@ -16,14 +16,20 @@ from kit.paths import ROOT
 TASK = "patch-check"
 
 
-def check(source: Path, series: str | Path | None = None, interpreter: Interpreter | None = None) -> Outcome:
+def check(
+    source: Path,
+    series: str | Path | None = None,
+    interpreter: Interpreter | None = None,
+    route: str | None = None,
+) -> Outcome:
     """Exit 0 when every patch applies or is there already, 5 when a person must look, 2 for a bad path or series.
 
     ``series`` is a folder, ``<project>/<version>``, a version, or None for the only one there is.
+    ``route`` looks at the patches of one route only.
     """
     try:
         folder = series if isinstance(series, Path) else find_series(ROOT / "patches", series)
-        report = patch_check(source, folder, interpreter)
+        report = patch_check(source, folder, interpreter, route)
     except KitError as error:
         return Outcome(TASK, failures=tuple(error.failures), exit_code=error.exit_code)
     failures = tuple(_failures(source, report))

@@ -46,8 +46,8 @@ def find_series(root: Path, name: str | None) -> Path:
     )
 
 
-def load_series(folder: Path, expected_sha256: str | None = None) -> Series:
-    """Read and check a whole series.
+def load_series(folder: Path, expected_sha256: str | None = None, route: str | None = None) -> Series:
+    """Read and check a whole series; with ``route``, the patches that this route takes (the hash is of the whole).
 
     ``expected_sha256`` is what an image lock pins; another hash is a tampered or moved series.
     Raises KitError(USAGE) with every failure of every file.
@@ -78,9 +78,15 @@ def load_series(folder: Path, expected_sha256: str | None = None) -> Series:
             failure("patch.series_hash", str(folder), expected_sha256, digest, "restore the series, or review and lock it anew"),
             ExitCode.USAGE,
         )
-    return Series(
+    if route is not None and route not in declared.routes:
+        known = "one of " + ", ".join(declared.routes) if declared.routes else "none: this series has no routes"
+        raise KitError(
+            failure("patch.route", f"{folder / SERIES_FILE} routes", known, route, "correct the route"), ExitCode.USAGE
+        )
+    whole = Series(
         name=f"{folder.resolve().parent.name}/{folder.resolve().name}", sha256=digest, declared=declared, patches=tuple(patches)
     )
+    return whole.along(route)
 
 
 def series_sha256(texts: dict[str, str]) -> str:
@@ -137,6 +143,13 @@ def _listing(folder: Path, declared: SeriesFile) -> list[Failure]:
     out += [
         failure("patch.unlisted", str(folder / name), f"listed in {SERIES_FILE}", "not listed", "list it or remove it")
         for name in sorted(there - set(declared.patches))
+    ]
+    out += [
+        failure(
+            "patch.route", f"{place} routes.{route}", "patches of the list, in its order", ", ".join(names), "correct the route"
+        )
+        for route, names in declared.routes.items()
+        if list(names) != [name for name in declared.patches if name in names]
     ]
     if len(set(declared.patches)) != len(declared.patches):
         out.append(failure("patch.twice", place, "each patch once", ", ".join(declared.patches), "remove the second"))

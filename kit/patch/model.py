@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -185,6 +186,8 @@ class SeriesFile(Strict):
     untouched: tuple[Glob, ...] = ()
     """Globs that no edit may name: the kernels."""
     patches: tuple[str, ...] = Field(min_length=1)
+    routes: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
+    """The patches that each route takes, in their order; without a route, all are looked at."""
 
 
 class Series(Strict):
@@ -196,3 +199,11 @@ class Series(Strict):
     """Over the names and bytes of ``series.yml`` and every patch, in order: what an image lock pins."""
     declared: SeriesFile
     patches: tuple[Patch, ...]
+    route: str | None = None
+
+    def along(self, route: str | None) -> Series:
+        """The series with the patches of one route. Raises KeyError for a route that it does not have."""
+        if route is None:
+            return self
+        wanted = self.declared.routes[route]
+        return self.model_copy(update={"patches": tuple(p for p in self.patches if p.name in wanted), "route": route})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kit.patch.report import Held, PatchReport, PatchResult, State
 
 MAX_SITES = 8
-_VERDICT = {True: "fits", False: "a person must look"}
+_VERDICT = {True: "fits", False: "does not fit as it is: a person must look"}
 
 
 def table(report: PatchReport, source: str) -> str:

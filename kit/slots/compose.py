@@ -10,21 +10,31 @@ from kit.slots.model import Composed, Refused, Route, Slots, SlotsDeclared
 _STOCK = "B300 would start and run stock code on every step"
 
 
-def compose(route: Route, declared: SlotsDeclared, slots: Slots, given: str | None = None) -> Composed | Refused:
+def compose(route: Route, declared: SlotsDeclared, slots: Slots | None, given: str | None = None) -> Composed | Refused:
     """What to start the engine with.
 
-    ``given`` is a value of the variable that a profile (or the base image) sets itself: it is checked, never mended.
+    ``slots`` is what :func:`kit.slots.derive.derive` read from the pinned plugin; only the patch route with no list of its
+    own can do without. ``given`` is a value of the variable that a profile (or the base image) sets itself: it is checked,
+    never mended.
     """
+    if route is Route.PATCH and given is None:
+        names = slots.defaults if slots is not None else ()
+        return Composed(
+            route=route, environment={}, slots=names, reason="the variable stays unset: the plugin's own defaults apply"
+        )
+    if slots is None:
+        found = "nothing derived from the plugin"
+        return Refused(
+            route=route, failures=(failure("slots.unknown_defaults", declared.variable, "defaults", found, "derive them"),)
+        )
     failures = _plugin(route, declared, slots)
     failures += _given(route, declared, slots, given) if given is not None else []
     if failures:
         return Refused(route=route, failures=tuple(failures))
-    if route is Route.PATCH:
-        reason = "the plugin's own defaults apply" if given is None else "the given list holds every default"
-        names = slots.defaults if given is None else _split(given, declared)
-        return Composed(route=route, environment={} if given is None else {declared.variable: given}, slots=names, reason=reason)
     names = (*slots.defaults, declared.opt_in) if given is None else _split(given, declared)
-    reason = f"{len(slots.defaults)} defaults of the pinned plugin and {declared.opt_in}"
+    reason = f"{len(slots.defaults)} defaults of the pinned plugin" + (
+        f" and {declared.opt_in}" if route is Route.UPSTREAM else ""
+    )
     return Composed(route=route, environment={declared.variable: declared.separator.join(names)}, slots=names, reason=reason)
 
 

@@ -238,6 +238,17 @@ def test_a_full_disk_leaves_nothing(source: Path, series: Path, interpreter: Int
         subprocess.run(["umount", small], check=True)
 
 
+def test_a_route_takes_its_own_patches(source: Path, series: Path, interpreter: Interpreter, tmp_path: Path) -> None:
+    report = apply_series(source, series, tmp_path / "out", interpreter, route="upstream")
+    assert [p.name for p in report.patches] == ["0002-kv-offload"] and report.proven
+    receipt = json.loads((tmp_path / "out" / RECEIPT).read_text())
+    assert receipt["route"] == "upstream" and set(receipt["changed"]) == {"mega/spec.py"}
+    assert receipt["series_sha256"] == load_series(series).sha256, "one lock for both routes"
+    with pytest.raises(KitError) as caught:
+        patch_check(source, series, interpreter, route="downstream")
+    assert codes(caught.value) == {"patch.route"} and caught.value.exit_code == ExitCode.USAGE
+
+
 # A series that was tampered with, or is not written right.
 
 

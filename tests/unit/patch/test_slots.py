@@ -68,6 +68,12 @@ def test_a_list_that_would_run_stock_code_is_refused(route: Route, given: str, e
     assert isinstance(answer, Refused) and all(f.next and f.found for f in answer.failures)
 
 
+def test_without_the_plugins_defaults_only_an_unset_variable_is_safe() -> None:
+    assert isinstance(compose(Route.PATCH, DECLARED, None), Composed)
+    assert codes(compose(Route.PATCH, DECLARED, None, FULL)) == ["slots.unknown_defaults"]
+    assert codes(compose(Route.UPSTREAM, DECLARED, None)) == ["slots.unknown_defaults"]
+
+
 def test_the_second_trap_says_what_it_would_do() -> None:
     answer = compose(Route.UPSTREAM, DECLARED, SLOTS, "sm148")
     assert isinstance(answer, Refused) and "stock code on every step" in answer.failures[0].found
@@ -84,7 +90,7 @@ def test_more_than_the_defaults_is_kept_as_given() -> None:
     ("change", "route", "expected"),
     [
         ({"defaults": NAMES[:38]}, Route.UPSTREAM, ["slots.count"]),
-        ({"defaults": NAMES[:38]}, Route.PATCH, ["slots.count"]),
+        ({"defaults": NAMES[:38]}, Route.PATCH, []),
         ({"defaults": (*NAMES[:38], "slot00")}, Route.UPSTREAM, ["slots.duplicate"]),
         ({"known": NAMES}, Route.UPSTREAM, ["slots.no_opt_in"]),
         ({"known": NAMES}, Route.PATCH, []),
