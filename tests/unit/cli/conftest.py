@@ -76,9 +76,9 @@ def nan():
 @command()
 def waits():
     """Until it is stopped."""
-    child = subprocess.Popen(["sleep", "300"], start_new_session=True)
-    print(child.pid, file=sys.stderr, flush=True)
     try:
+        child = subprocess.Popen(["sleep", "300"], start_new_session=True)
+        print(child.pid, file=sys.stderr, flush=True)
         time.sleep(300)
     finally:
         print("cleaned", file=sys.stderr, flush=True)
