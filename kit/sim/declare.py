@@ -11,6 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from kit.sim.machine import qemu
 from kit.sim.model import HostState
 from kit.sim.rootfs.layer import USER
 from kit.sim.rootfs.packages import DRIVER, HELD, installed_version
@@ -78,8 +79,25 @@ def host_spec(state: HostState, identity_file: Path, memlock_kib: int, nofile: i
         "image": "dsv41-flash",
         "engine": "b300-low-latency",
     }
+    if state.runtime == "qemu":
+        _as_machine(document)
     HostSpec.model_validate(document)
     return document
+
+
+def _as_machine(document: dict[str, Any]) -> None:
+    """The same GPUs on a machine of its own: its real processors, and limits and huge pages that it can really have."""
+    cores = qemu.PACKAGES * qemu.CORES
+    document["cpu"] |= {"packages": qemu.PACKAGES, "physical_cores": cores, "os_cores": 1}
+    document["cpu"]["fast_cores"] |= {"count": cores // 2}
+    document["memory"] |= {
+        "hicache": {"size_gib": 0.125},
+        "memlock_kib": "unlimited",
+        "nofile": 1048576,
+        "huge_pages": {"size_kib": 2048, "count": 32},
+    }
+    document["network"]["engine"]["from"] = ["10.0.2.2/32"]
+    document["network"]["metrics"]["from"] = ["10.0.2.2/32"]
 
 
 def _text(document: dict[str, Any]) -> str:

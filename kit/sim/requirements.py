@@ -19,7 +19,7 @@ TOOLS = {
     "mount": "mount",
 }
 """Command -> Debian and Ubuntu package."""
-QEMU_TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "mke2fs": "e2fsprogs"}
+QEMU_TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "mke2fs": "e2fsprogs"}
 
 
 def missing(runtime: Runtime = "nspawn") -> list[Failure]:

@@ -36,13 +36,13 @@ def package_of(cpu: Cpu, core: int) -> int:
 
 
 def logical_of(cpu: Cpu, core: int) -> list[int]:
-    """Both threads of a physical core: the second threads come after all first ones, as Linux numbers them."""
-    return [core, core + cpu.packages * cpu.cores_per_package]
+    """The threads of a physical core: the second ones come after all first ones, as Linux numbers them."""
+    return [core + thread * cpu.cores for thread in range(cpu.threads)]
 
 
 def max_khz(cpu: Cpu, core: int) -> int:
     """Highest frequency that a physical core claims."""
-    total = cpu.packages * cpu.cores_per_package
+    total = cpu.cores
     if cpu.smear:
         step = (core * 37) % total  # 37 is odd, so with a power of two of cores each step is used once, in no order
         return cpu.slow_khz + (cpu.fast_khz - cpu.slow_khz) * step // (total - 1)
@@ -56,7 +56,7 @@ def _one_cpu(cpu: Cpu, core: int, thread: int) -> Iterator[tuple[str, str]]:
     package = package_of(cpu, core)
     highest = max_khz(cpu, core)
     mates = [c for other in range(cpu.cores_per_package) for c in logical_of(cpu, package * cpu.cores_per_package + other)]
-    total = 2 * cpu.packages * cpu.cores_per_package
+    total = cpu.logical
     yield f"{name}/online", "1"
     topology = {
         "core_id": str(core % cpu.cores_per_package),
@@ -100,8 +100,7 @@ def _one_cpu(cpu: Cpu, core: int, thread: int) -> Iterator[tuple[str, str]]:
 
 def cpu_files(cpu: Cpu) -> Mapping[str, str]:
     """Under ``/sys/devices/system/cpu``."""
-    cores = cpu.packages * cpu.cores_per_package
-    every = ranges(list(range(2 * cores)))
+    every = ranges(list(range(cpu.logical)))
     files = {
         "online": every,
         "present": every,
@@ -110,8 +109,8 @@ def cpu_files(cpu: Cpu) -> Mapping[str, str]:
         "isolated": "",
         "nohz_full": "",
         "kernel_max": "8191",
-        "smt/active": "1",
-        "smt/control": "on",
+        "smt/active": str(cpu.threads - 1),
+        "smt/control": "on" if cpu.threads > 1 else "notsupported",
         "intel_pstate/no_turbo": "0",
         "intel_pstate/status": "active",
         "intel_pstate/max_perf_pct": "100",
@@ -119,8 +118,8 @@ def cpu_files(cpu: Cpu) -> Mapping[str, str]:
         "cpuidle/current_driver": "intel_idle",
         "cpuidle/current_governor": "menu",
     }
-    for core in range(cores):
-        for thread in (0, 1):
+    for core in range(cpu.cores):
+        for thread in range(cpu.threads):
             files.update(_one_cpu(cpu, core, thread))
     return files
 
@@ -134,7 +133,7 @@ def node_files(cpu: Cpu, total_kib: int) -> Mapping[str, str]:
         members = [c for core in range(first, first + cpu.cores_per_package) for c in logical_of(cpu, core)]
         share = total_kib // cpu.packages
         files[f"node{node}/cpulist"] = ranges(members)
-        files[f"node{node}/cpumap"] = mask(members, 2 * cpu.packages * cpu.cores_per_package)
+        files[f"node{node}/cpumap"] = mask(members, cpu.logical)
         files[f"node{node}/distance"] = " ".join("10" if other == node else "21" for other in range(cpu.packages))
         files[f"node{node}/meminfo"] = "\n".join(
             f"Node {node} {key}: {value:>14} kB" for key, value in (("MemTotal", share), ("MemFree", share // 2))
@@ -147,14 +146,13 @@ def node_files(cpu: Cpu, total_kib: int) -> Mapping[str, str]:
 
 def cpuinfo(cpu: Cpu) -> str:
     """``/proc/cpuinfo``, with the lines that people and tools read."""
-    cores = cpu.packages * cpu.cores_per_package
     blocks = []
-    for logical in range(2 * cores):
-        core = logical % cores
+    for logical in range(cpu.logical):
+        core = logical % cpu.cores
         blocks.append(
             f"processor\t: {logical}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 173\nmodel name\t: {cpu.model}\n"
             f"stepping\t: 1\ncpu MHz\t\t: {_MIN_KHZ // 1000}.000\nphysical id\t: {package_of(cpu, core)}\n"
-            f"siblings\t: {2 * cpu.cores_per_package}\ncore id\t\t: {core % cpu.cores_per_package}\n"
+            f"siblings\t: {cpu.threads * cpu.cores_per_package}\ncore id\t\t: {core % cpu.cores_per_package}\n"
             f"cpu cores\t: {cpu.cores_per_package}\nflags\t\t: fpu tsc msr cx8 sse sse2 ht lm constant_tsc nonstop_tsc avx avx2 "
             "avx512f amx_tile hwp hwp_epp\n"
         )

@@ -95,11 +95,12 @@ class Driver(_Data):
 
 
 class Cpu(_Data):
-    """Processors: ``packages * cores_per_package`` physical cores, two threads each, one NUMA node a package."""
+    """Processors: ``packages * cores_per_package`` physical cores, ``threads`` each, one NUMA node a package."""
 
     model: Text
     packages: Annotated[int, Field(ge=1, le=4)]
     cores_per_package: Annotated[int, Field(ge=1, le=256)]
+    threads: Literal[1, 2]
     base_khz: int
     slow_khz: int
     fast_khz: int
@@ -107,6 +108,16 @@ class Cpu(_Data):
     smear: bool = Field(description="Spread the cores' highest frequencies evenly from slow to fast: no clear gap.")
     turbo_freq: Literal["supported", "unsupported"]
     governor: Literal["powersave", "performance"]
+
+    @property
+    def cores(self) -> int:
+        """Physical ones."""
+        return self.packages * self.cores_per_package
+
+    @property
+    def logical(self) -> int:
+        """Logical ones."""
+        return self.cores * self.threads
 
     @model_validator(mode="after")
     def _positions_exist(self) -> Cpu:
@@ -128,6 +139,19 @@ class Profile(_Data):
     cpu: Cpu
     memory_limit_mib: Annotated[int, Field(ge=256)] | None
     kernel_log: tuple[Text, ...]
+
+
+def for_machine(profile: Profile, packages: int, cores_per_package: int) -> Profile:
+    """The profile on a machine that really has so many processors, one thread a core. Every second core is fast where the
+    profile has fast ones; each GPU's processors are those of its node. Pure."""
+    fast = tuple(tuple(range(0, cores_per_package, 2)) if positions else () for positions in profile.cpu.fast_positions)
+    shape = {"packages": packages, "cores_per_package": cores_per_package, "threads": 1, "fast_positions": fast[:packages]}
+    cpu = Cpu.model_validate({**profile.cpu.model_dump(), **shape})
+    gpus = tuple(
+        gpu.model_copy(update={"cpus": f"{gpu.numa_node * cores_per_package}-{(gpu.numa_node + 1) * cores_per_package - 1}"})
+        for gpu in profile.gpus
+    )
+    return profile.model_copy(update={"cpu": cpu, "gpus": gpus})
 
 
 def names() -> list[str]:

@@ -131,7 +131,7 @@ def trees(profile: Profile, memory_kib: int) -> dict[str, str]:
         "sys/module/nvidia": {"version": profile.driver.module, "refcnt": "0", "parameters/.keep": ""},
         "sys/bus/pci/devices": _pci_files(profile),
         "proc/driver": _driver_files(profile),
-        "proc/irq": _irq_files(2 * profile.cpu.packages * profile.cpu.cores_per_package),
+        "proc/irq": _irq_files(profile.cpu.logical),
         "proc/sys": SYSCTLS,
     }
     files = {f"{top}/{path}": text for top, part in parts.items() for path, text in part.items()}
