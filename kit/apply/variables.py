@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,10 @@ from kit.plan.model import Action, Plan, Step
 ROLES = ("node", "memory", "cpu", "gpu", "driver", "container_engine", "firewall", "packages", "reboot")
 """In the order in which they run."""
 FILE_KEYS = {"path", "content", "mode", "owner", "group", "check_with"}
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9 ._/@:+,=~%-]*")
+"""Text that no template engine could read as anything but itself."""
 
 
 def role_variables(plan: Plan, reboot: bool = False) -> dict[str, Any]:
@@ -27,7 +32,20 @@ def role_variables(plan: Plan, reboot: bool = False) -> dict[str, Any]:
     for role in variables["b300kit_roles"]:
         mine = [s for s in steps if s.role == role]
         variables |= {f"{role}_{name}": value for name, value in _joined(mine).items()}
-    return variables
+    return {name: _untemplated(value) for name, value in variables.items()}
+
+
+def _untemplated(value: Any) -> Any:
+    """The same value, its text marked so that Ansible never takes it for a template.
+
+    Some of it comes from the host (its daemon.json, its boot id): a ``{{ lookup('pipe', ...) }}`` in there would run on the
+    control machine.
+    """
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) else {"__ansible_unsafe": value}
+    if isinstance(value, Mapping):
+        return {key: _untemplated(item) for key, item in value.items()}
+    return [_untemplated(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _joined(steps: list[Step]) -> dict[str, Any]:

@@ -144,6 +144,18 @@ def test_a_rule_changed_by_hand_is_noticed(node: str, on_host: OnHost, tmp_path:
     assert applying.pending(node) == {}
 
 
+def test_a_template_in_a_file_of_the_host_stays_text(node: str, on_host: OnHost, tmp_path: Path) -> None:
+    """It comes back with the merged daemon.json; Ansible must not run it on the control machine."""
+    hostile = "a={{ 6 * 7 }} {% if x"
+    edit = f"d['labels'] = ['{hostile}']; d['live-restore'] = False; json.dump(d, open(p, 'w'))"
+    on_host(node, f"""sudo python3 -c "import json; p = '/etc/docker/daemon.json'; d = json.load(open(p)); {edit}" """)
+    assert applying.apply(node, tmp_path / "run").failures == ()
+    assert applying.pending(node) == {}
+    assert hostile in on_host(node, "cat /etc/docker/daemon.json").stdout
+    on_host(node, "sudo rm /etc/docker/daemon.json")
+    assert applying.apply(node, tmp_path / "clean").failures == ()
+
+
 def test_a_saved_plan_runs_with_plain_ansible_playbook(node: str, on_host: OnHost, tmp_path: Path) -> None:
     import json
 

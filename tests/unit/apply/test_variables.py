@@ -88,3 +88,25 @@ def test_every_role_that_a_step_names_exists() -> None:
     plan = make_plan(spec, world.LOCK, world.fresh(spec))
     assert {s.role for s in plan.of(Action.CHANGE)} <= set(ROLES)
     assert all((ROOT / "roles" / role / "tasks" / "main.yml").is_file() for role in ROLES)
+
+
+def test_text_from_the_host_is_never_a_template() -> None:
+    """A hostile host would run commands on the control machine by it."""
+    spec = world.declared()
+    document = world.fresh_document(spec)
+    hostile = "{{ lookup('pipe', 'touch /tmp/owned') }}"
+    document["files"]["/etc/docker/daemon.json"] = world.file(json.dumps({"labels": [hostile]}))
+    document["host"]["boot_id"] = hostile
+    found = role_variables(make_plan(spec, world.LOCK, parse(document)))
+    assert found["b300kit_plan"]["boot_id"] == {"__ansible_unsafe": hostile}
+
+    def bare(value: object) -> list[str]:
+        if isinstance(value, dict):
+            return [] if set(value) == {"__ansible_unsafe"} else [t for v in value.values() for t in bare(v)]
+        if isinstance(value, list):
+            return [t for v in value for t in bare(v)]
+        return [value] if isinstance(value, str) else []
+
+    texts = bare(found)
+    assert len(texts) > 50
+    assert not any(set(text) & set("{}[]#$'\"\\") for text in texts)
