@@ -16,7 +16,11 @@
 // cluster handshake that must come before the first remote store is started before the loads and finished after them.
 // The streams are stored only after the partial is sent: a release in between would wait for 40 KB of stores.
 //
-// Versions tried, with times: see the table "K1 versions" in kernels/README.md (written from kernels/results).
+// Versions, us at T = 1 / 6 / 8, bf16+fp8, one H200, 2026-11-29 (kernels/results run 7):
+//   a row a block of 640 threads                3.97 / 4.08 / 4.11; with dependent launch 3.49 / 3.57 / 3.59
+//   a row a cluster of 2, st.async partials     3.15 / 3.25 / 3.26; with dependent launch 2.42 / 2.48 / 2.49
+//   a cluster of 4                              2.62 / 2.66 / 2.67; with dependent launch 1.90 / 2.01 / 2.05
+//   a cluster of 5 (used)                       2.42 / 2.47 / 2.47; with dependent launch 1.69 / 1.81 / 1.96
 #include "../common/api.h"
 #include "../common/device.cuh"
 

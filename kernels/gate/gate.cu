@@ -15,7 +15,11 @@
 // an mbarrier) and are added in rank order. Scores go to the workspace; the block that arrives last does the top-6, one warp
 // a row. Wg is read before the wait on the kernel before (programmatic dependent launch).
 //
-// Versions tried, with times: see the table "K4 versions" in kernels/README.md (written from kernels/results).
+// Versions, us at T = 1 / 6 / 8 with dependent launch, one H200, 2026-11-29 (kernels/results):
+//   v1 top-6 inlined: 110 registers, one block an SM                        7.21 / 7.88 / 7.87   run 3
+//   v2 top-6 called: 95 registers, two blocks an SM                         5.83 / 6.03 / 6.23   run 5 (variant)
+//   v3 clusters of 4, 12 experts each                                       6.41 / 6.59 / 6.85   run 5 (variant)
+//   v4 v2 with __launch_bounds__(320, 2) (used)                             6.46 / 6.66 / 6.81   run 8: worse than v2; next, v2 again
 #include "../common/api.h"
 #include "../common/device.cuh"
 

@@ -19,7 +19,11 @@
 // H200 has no room for 16 such clusters at once, and the second wave doubled the time (wo_b 26.9 us, 2026-11-29).
 // The bits depend on `ranks`, which the launch choice derives from the shape alone (never from the GPU), not on the grid.
 //
-// Versions tried, with times: see the table "K6 versions" in kernels/README.md (written from kernels/results).
+// Versions, us at T = 1 / 6 / 8, wq_b | wo_b, one H200, 2026-11-29 (kernels/results):
+//   v1 this one; wq_b without, wo_b with dependent launch                   14.3 / 14.7 / 14.8 | 14.2 / 15.1 / 15.2   run 8
+//   v2 128 blocks, one an SM, 10-16 warps, 5-8 steps in flight              15.6 / 16.1 / 16.5 | 26.9 / 26.9 / 27.1   run 5
+//   v3 v1 with x by cp.async in natural order                               14.1 / 15.9 / 16.7 | 15.1 / 15.7 / 15.8   run 7
+//   wq_b with dependent launch 16.0 / 17.4 / 17.5: early blocks of the next call crowd some SMs.
 #include "../common/api.h"
 #include "../common/device.cuh"
 

@@ -1,0 +1,54 @@
+"""Packs the operators and the built library into one wheel; the standard library only."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zipfile
+from pathlib import Path
+
+from . import build
+
+NAME, VERSION = "b300kit_kernels", "0.1.0"
+_LEFT_OUT = (
+    "test_",
+    "bench.py",
+    "conftest.py",
+    "device_run.py",
+    "exercise.py",
+    "tasks_api.py",
+    "testing.py",
+    "wheel.py",
+    "build.py",
+)
+
+
+def sources(root: Path = build.HERE) -> list[Path]:
+    """The Python files that ship: operators, references, common, launch choices; no tests, benches or build code."""
+    found = [p for p in sorted(root.rglob("*.py")) if not any(p.name.startswith(x) for x in _LEFT_OUT)]
+    return [p for p in found if p.relative_to(root).parts[0] not in ("peers", "chain", "results")]
+
+
+def make(library: Path, out: Path) -> Path:
+    """Writes the wheel for ``library`` into ``out`` and returns it. Same input, same bytes."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{NAME}-{VERSION}-py3-none-linux_x86_64.whl"
+    info = f"{NAME}-{VERSION}.dist-info"
+    files = {f"{NAME}/{p.relative_to(build.HERE)}": p.read_bytes() for p in sources()}
+    files[f"{NAME}/lib/{build.LIBRARY}"] = library.read_bytes()
+    files[f"{info}/METADATA"] = (
+        f"Metadata-Version: 2.1\nName: {NAME.replace('_', '-')}\nVersion: {VERSION}\n"
+        "Requires-Python: >=3.11\nRequires-Dist: numpy\n"
+    ).encode()
+    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: b300kit\nRoot-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
+    lines = []
+    for name, data in files.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+        lines.append(f"{name},sha256={digest},{len(data)}")
+    files[f"{info}/RECORD"] = ("\n".join([*lines, f"{info}/RECORD,,"]) + "\n").encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, (2026, 1, 1, 0, 0, 0))
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            archive.writestr(entry, data)
+    return path

@@ -1,0 +1,1 @@
+"""Kernels: what needs neither a GPU nor torch."""
