@@ -14,7 +14,7 @@ PYTHON ?= $(shell for p in /usr/bin/python3 python3 python3.13 python3.12 python
 NEEDS := \
 	gcc=gcc /usr/include/stdio.h=libc6-dev \
 	systemd-nspawn=systemd-container mmdebstrap=mmdebstrap /usr/share/keyrings/debian-archive-keyring.gpg=debian-archive-keyring \
-	ssh=openssh-client ssh-keyscan=openssh-client \
+	ssh=openssh-client ssh-keyscan=openssh-client /usr/sbin/sshd=openssh-server \
 	ip=iproute2 nft=nftables dpkg-deb=dpkg mount=mount flock=util-linux setpriv=util-linux
 
 READY := .venv/.ready

@@ -271,7 +271,8 @@ def _apply(changing: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reb
             # A full disk must not stop Ansible half-way on every host; it is told once the hosts are whole.
             lost.append(error)
 
-    results = ansible.apply(jobs, run.path, tell, _forks(list(jobs)), reboot=reboot)
+    with run.stage("apply"):
+        results = ansible.apply(jobs, run.path, tell, _forks(list(jobs)), reboot=reboot)
 
     def confirm(one: _Work) -> None:
         result = results[one.name]

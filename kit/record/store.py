@@ -240,7 +240,7 @@ class Run(Room):
             except KitError as unwritten:
                 raise KitError([*error.failures, *unwritten.failures], error.exit_code) from error
         elif isinstance(error, KeyboardInterrupt):
-            self.finish(130, _failures_of(error, self._document.task))
+            self.finish(getattr(error, "exit_code", 130), _failures_of(error, self._document.task))
         else:
             self.finish(ExitCode.INTERNAL, _failures_of(error, self._document.task))
 

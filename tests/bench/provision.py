@@ -87,7 +87,8 @@ def main() -> None:
         if rest:
             provision(rest)
         plain = [
-            BIN / "ansible-playbook", "-i", paths.cache_dir() / "fleet", "playbooks/apply.yml", "-l", one, "-e", f"@{record / 'apply.json'}",
+            BIN / "ansible-playbook", "-i", paths.cache_dir() / "fleet",
+            "playbooks/apply.yml", "-l", one, "-e", f"@{record / 'apply.json'}",
         ]  # fmt: skip
         times = interleaved(
             asked.repeats,
