@@ -67,7 +67,9 @@ def connect(index: int) -> None:
         run(["ip", "link", "set", BRIDGE, "up"])
     space = netns(index)
     run(["ip", "netns", "add", space])
-    run(["ip", "link", "add", veth(index), "type", "veth", "peer", "name", "eth0", "netns", space])
+    # The same hardware address each time an address is used: this machine may remember the last host's for half a minute.
+    mac = f"02:b3:00:{SUBNET.split('.')[2]}:00:{index:02x}"
+    run(["ip", "link", "add", veth(index), "type", "veth", "peer", "name", "eth0", "address", mac, "netns", space])
     run(["ip", "link", "set", veth(index), "master", BRIDGE, "up"])
     run(["ip", "-n", space, "addr", "add", f"{address(index)}/24", "dev", "eth0"])
     run(["ip", "-n", space, "link", "set", "lo", "up"])
