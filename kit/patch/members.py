@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import libcst as cst
 
 from kit.patch.bindings import Module
-from kit.patch.follow import ClassAt, Follower, FunctionAt, Hop, Parameter, Place, Stuck
+from kit.patch.evaluate import Evaluator
+from kit.patch.follow import ClassAt, Followed, Follower, FunctionAt, Hop, Parameter, Place, Stuck
 from kit.patch.package import Outside
 from kit.patch.uses import Uses
 from kit.patch.value import argument_of
 
 _BUILDERS = {"builtins.frozenset", "builtins.set", "builtins.tuple", "builtins.list"}
-MAX_DEPTH = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,34 +43,15 @@ class Members:
         return Members(self.names, tuple(Literal(x.place, (*hops, *x.hops)) for x in self.literals), self.every)
 
 
-class Sets:
+class Sets(Evaluator[Members]):
     """Evaluates sets of one enum's members."""
 
     def __init__(self, follower: Follower, uses: Uses, enum: str) -> None:
-        self.follower = follower
-        self.uses = uses
+        super().__init__(follower, uses)
         self.enum = enum
-        self._depth = 0
 
-    def of(self, place: Place) -> Members | Stuck:
-        """The members of a set expression."""
-        self._depth += 1
-        try:
-            if self._depth > MAX_DEPTH:
-                return Stuck("the expression leads to itself", (place,))
-            return self._of(place)
-        finally:
-            self._depth -= 1
-
-    def _of(self, place: Place) -> Members | Stuck:
-        followed = self.follower.follow(place)
-        for hop in followed.hops:
-            changed = self.uses.mutated(hop.binding) if hop.binding is not None else []
-            if changed:
-                return Stuck(f"{hop.name} is also changed elsewhere", tuple(changed))
+    def _at(self, place: Place, followed: Followed) -> Members | Stuck:
         end = followed.end
-        if isinstance(end, Stuck):
-            return end
         if isinstance(end, ClassAt | Outside) and self.is_enum(end):
             return Members(frozenset(), every=True)
         if isinstance(end, Parameter):

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import libcst as cst
 
 from kit.patch.bindings import Binding, Module
-from kit.patch.follow import ClassAt, Follower, FunctionAt, Hop, Parameter, Place, Stuck
+from kit.patch.evaluate import Evaluator
+from kit.patch.follow import ClassAt, Followed, FunctionAt, Hop, Parameter, Place, Stuck
 from kit.patch.package import Outside
-from kit.patch.uses import Uses
 
 _BINARY: dict[type[cst.BaseBinaryOp], Callable[[int, int], int]] = {
     cst.Add: operator.add,
@@ -28,7 +28,6 @@ _SHIFTS: dict[type[cst.BaseBinaryOp], Callable[[int, int], int]] = {
     cst.RightShift: operator.rshift,
     cst.Power: operator.pow,
 }
-MAX_DEPTH = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,33 +39,13 @@ class Found:
     hops: tuple[Hop, ...] = ()
 
 
-class Values:
+class Values(Evaluator[Found]):
     """Evaluates integer expressions in one package."""
 
-    def __init__(self, follower: Follower, uses: Uses) -> None:
-        self.follower = follower
-        self.uses = uses
-        self._depth = 0
+    max_depth = 60
 
-    def of(self, place: Place) -> Found | Stuck:
-        """The value of an expression, followed to where it is written."""
-        self._depth += 1
-        try:
-            if self._depth > MAX_DEPTH:
-                return Stuck("the expression leads to itself", (place,))
-            return self._of(place)
-        finally:
-            self._depth -= 1
-
-    def _of(self, place: Place) -> Found | Stuck:
-        followed = self.follower.follow(place)
+    def _at(self, place: Place, followed: Followed) -> Found | Stuck:
         end = followed.end
-        for hop in followed.hops:
-            changed = self.uses.mutated(hop.binding) if hop.binding is not None else []
-            if changed:
-                return Stuck(f"{hop.name} is also changed elsewhere", tuple(changed))
-        if isinstance(end, Stuck):
-            return end
         if isinstance(end, Outside):
             return Stuck(f"{end.name} is not in this tree", (place,), outside=end.name)
         if isinstance(end, Parameter):

@@ -45,6 +45,20 @@ def change(
     )
 
 
+def installed(id: str, package: str, facts: Facts, role: str, *, absent: str, look: str, disruptive: bool = False) -> Step:
+    """Keep when the Debian package is there, change when it is not, refuse when that could not be read.
+
+    ``absent`` is the reason for the change; ``look`` what a person should do when it could not be read.
+    """
+    now = facts.packages.get(package, Unknown(unknown="not read"))
+    if is_known(now):
+        return keep(id, f"{package} is installed", expected="installed", found=now.version)
+    if now.unknown != "not installed":
+        return refuse(id, f"{package} could not be read", expected="installed", found=now, next=look)
+    arguments = {"install": [package]}
+    return change(id, absent, role, expected="installed", found="absent", disruptive=disruptive, arguments=arguments)
+
+
 def need(
     id: str,
     what: str,

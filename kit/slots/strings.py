@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import libcst as cst
 
-from kit.patch.follow import ClassAt, Follower, Place, Stuck
+from kit.patch.evaluate import Evaluator
+from kit.patch.follow import ClassAt, Followed, Follower, Place, Stuck
 from kit.patch.package import Outside
 from kit.patch.uses import Uses
 
 _COPIES = {"builtins.tuple", "builtins.list", "builtins.set", "builtins.frozenset", "builtins.sorted", "builtins.dict"}
-MAX_DEPTH = 40
 
 
-class Strings:
-    """Evaluates collections of strings in one package."""
+class Strings(Evaluator[tuple[str, ...]]):
+    """Evaluates collections of strings in one package: in order, repeats kept. A plain string is split at the separator."""
 
     def __init__(self, follower: Follower, uses: Uses, separator: str) -> None:
-        self.follower = follower
-        self.uses = uses
+        super().__init__(follower, uses)
         self.separator = separator
-        self._depth = 0
-
-    def of(self, place: Place) -> tuple[str, ...] | Stuck:
-        """The strings, in order, without repeats taken out. A plain string is split at the separator."""
-        self._depth += 1
-        try:
-            if self._depth > MAX_DEPTH:
-                return Stuck("the expression leads to itself", (place,))
-            return self._of(place)
-        finally:
-            self._depth -= 1
 
     def text(self, place: Place) -> str | None:
         """One string; None when it cannot be told."""
@@ -39,15 +27,8 @@ class Strings:
             return inner.evaluated_value
         return None
 
-    def _of(self, place: Place) -> tuple[str, ...] | Stuck:
-        followed = self.follower.follow(place)
-        for hop in followed.hops:
-            changed = self.uses.mutated(hop.binding) if hop.binding is not None else []
-            if changed:
-                return Stuck(f"{hop.name} is also changed elsewhere", tuple(changed))
+    def _at(self, place: Place, followed: Followed) -> tuple[str, ...] | Stuck:
         end = followed.end
-        if isinstance(end, Stuck):
-            return end
         if isinstance(end, ClassAt):
             return self._members(end, place)
         if not isinstance(end, Place):

@@ -10,7 +10,7 @@ from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import render
 from kit.plan.areas import cdi
 from kit.plan.model import Action, ManagedFile, Step
-from kit.plan.steps import change, file_step, keep, refuse
+from kit.plan.steps import change, file_step, installed, keep, refuse
 from kit.plan.where import DAEMON_JSON, DOCKER_DROP_IN, DOCKER_LOADED, DOCKER_UNIT
 from kit.spec.model import HostSpec, Lock
 
@@ -39,22 +39,9 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
 
 def _package(spec: HostSpec, facts: Facts) -> Step:
     name = spec.docker.package
-    now = facts.packages.get(name, Unknown(unknown="not read"))
-    if is_known(now):
-        return keep("docker.package", f"{name} is installed", expected="installed", found=now.version)
-    if now.unknown != "not installed":
-        return refuse(
-            "docker.package", f"{name} could not be read", expected="installed", found=now, next="look at `dpkg -s` on the host"
-        )
-    return change(
-        "docker.package",
-        f"{name} is not installed; it comes from the host's own apt source",
-        ROLE,
-        expected="installed",
-        found="absent",
-        disruptive=True,
-        arguments={"install": [name]},
-    )
+    absent = f"{name} is not installed; it comes from the host's own apt source"
+    look = "look at `dpkg -s` on the host"
+    return installed("docker.package", name, facts, ROLE, absent=absent, look=look, disruptive=True)
 
 
 def wanted_settings(spec: HostSpec) -> dict[str, Any]:

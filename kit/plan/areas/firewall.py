@@ -12,7 +12,7 @@ from kit.facts.model import Facts
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import render
 from kit.plan.model import Action, ManagedFile, Step
-from kit.plan.steps import change, file_step, keep, refuse, unit_step
+from kit.plan.steps import change, file_step, installed, keep, refuse, unit_step
 from kit.plan.where import FIREWALL_LOADED, FIREWALL_RULES, FIREWALL_UNIT, unit_file
 from kit.spec.model import EnginePort, HostSpec, Lock
 
@@ -45,21 +45,8 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
 
 
 def _package(facts: Facts) -> Step:
-    now = facts.packages.get(PACKAGE, Unknown(unknown="not read"))
-    if is_known(now):
-        return keep("firewall.package", f"{PACKAGE} is installed", expected="installed", found=now.version)
-    if now.unknown != "not installed":
-        return refuse(
-            "firewall.package", f"{PACKAGE} could not be read", expected="installed", found=now, next="look at `dpkg -s`"
-        )
-    return change(
-        "firewall.package",
-        f"{PACKAGE} is not installed",
-        ROLE,
-        expected="installed",
-        found="absent",
-        arguments={"install": [PACKAGE]},
-    )
+    absent = f"{PACKAGE} is not installed"
+    return installed("firewall.package", PACKAGE, facts, ROLE, absent=absent, look="look at `dpkg -s`")
 
 
 def guarded(spec: HostSpec) -> list[tuple[str, EnginePort]]:
