@@ -25,20 +25,21 @@ from kit.apply.result import ApplyEvent
 from kit.apply.ssh import Remote, host_lock
 from kit.apply.variables import role_variables
 from kit.cli.exit import of_hosts
-from kit.cores.assign import assign
-from kit.cores.decide import decide
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.facts.collect import collect
 from kit.facts.measure import measure_cores as measure
 from kit.facts.model import Facts
 from kit.facts.unknown import is_known
 from kit.outcome import HostOutcome, Outcome
+from kit.plan.areas import cores
 from kit.plan.make import make_plan
 from kit.plan.model import Action, Plan
 from kit.plan.wanted import wanted
 from kit.record import read
 from kit.record.store import Run
 from kit.report import metrics, text
+from kit.spec.load import load_fleets
+from kit.spec.select import targets as all_targets
 from kit.spec.target import Target
 
 log = logging.getLogger("kit.flow")
@@ -120,11 +121,11 @@ def _look(one: _Work, run: Run, label: str = "") -> Plan:
 
 
 def _record_cores(one: _Work, run: Run, facts: Facts) -> None:
-    """The core decision and who sits where: the report draws it."""
-    decision = decide(one.target.spec.cpu, facts.cpu)
-    run.host(one.name).put("cores", decision)
-    if decision.refused is None:
-        run.host(one.name).put("assignment", assign(one.target.spec.cpu, decision, facts))
+    """The plan's core decision and who sits where: the report draws it."""
+    outlook = cores.look(one.target.spec, facts)
+    run.host(one.name).put("cores", outlook.decision)
+    if outlook.assignment is not None:
+        run.host(one.name).put("assignment", outlook.assignment)
 
 
 def _judge(one: _Work, plan: Plan) -> None:
@@ -203,7 +204,7 @@ def drift(targets: Sequence[Target], textfile: Path | None = None) -> Outcome:
     """Like plan, for cron; writes a Prometheus textfile when asked."""
     outcome = plan(targets, task="drift")
     if textfile is not None:
-        metrics.write(textfile, outcome)
+        metrics.write(textfile, outcome, known=all_targets(load_fleets(paths.fleet_dirs())))
     return outcome
 
 
@@ -246,10 +247,11 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
                 jobs[one.target] = plan
 
         _each(work, _forks(targets), look)
-        bodies = [text.plan_text(one.plan, verbose) for one in work if one.plan]
+        body = "\n".join(text.plan_text(one.plan, verbose) for one in work if one.plan)
         if jobs:
             _apply([one for one in work if one.target in jobs], jobs, run, reboot)
-        return _finish("provision", run, work, "\n".join(bodies))
+        done = "\n".join(f"{one.name}: {one.result['outcome']}" for one in work if "outcome" in one.result)
+        return _finish("provision", run, work, "\n".join(x for x in (body, done) if x))
 
 
 def _work_to_do(plan: Plan, reboot: bool) -> bool:
@@ -264,7 +266,8 @@ def _apply(changing: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reb
     lost: list[KitError] = []
 
     def tell(event: ApplyEvent) -> None:
-        log.info("%s: %s", event.host, event.line())
+        # Hundreds of tasks that found nothing to do hide the one that changed something; the record has them all.
+        log.log(logging.DEBUG if event.status in ("ok", "skipped") else logging.INFO, "%s: %s", event.host, event.line())
         try:
             run.host(event.host).event(event)
         except KitError as error:
@@ -285,6 +288,8 @@ def _apply(changing: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reb
         before, after = jobs[one.target], _look(one, run, "verify-")
         _judge(one, after)
         _converged(one, before, after, reboot)
+        took = f"{result.changed} tasks changed it in {result.seconds:.1f} s"
+        one.result["outcome"] = f"{took}; seen again: {text.plan_summary(after)}"
 
     _each(changing, _forks(list(jobs)), confirm)
 

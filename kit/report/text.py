@@ -236,4 +236,4 @@ def _note(end: HostOutcome, verbose: bool) -> str:
         more = f" (and {len(end.failures) - 1} more)" if len(end.failures) > 1 else ""
         first = end.failures[0]
         return one_line(first.text() if verbose else f"{first.code}: {first.found or first.where}") + more
-    return one_line(end.result.get("planned", ""))
+    return one_line(end.result.get("outcome") or end.result.get("planned", ""))

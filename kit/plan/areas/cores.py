@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kit.cores.assign import assign
 from kit.cores.decide import decide
-from kit.cores.model import CoreDecision
+from kit.cores.model import Assignment, CoreDecision
 from kit.facts.model import Cpu, Facts
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import render
@@ -32,8 +32,14 @@ class Outlook:
     """For CLOS 0; empty where Priority Core Turbo is left alone or not there."""
     fast_cpus: tuple[int, ...]
     """All threads of the fast cores."""
-    os_cpus: tuple[int, ...]
-    """Of the operating system and of interrupts."""
+    decision: CoreDecision
+    assignment: Assignment | None
+    """Who sits where; None where the fast cores are not decided."""
+
+    @property
+    def os_cpus(self) -> tuple[int, ...]:
+        """Of the operating system and of interrupts."""
+        return self.assignment.os_cpus if self.assignment else ()
 
 
 def look(spec: HostSpec, facts: Facts) -> Outlook:
@@ -52,7 +58,8 @@ def look(spec: HostSpec, facts: Facts) -> Outlook:
         turbo=turbo,
         priority_cpus=chosen if is_known(chosen) else (),
         fast_cpus=_threads(facts.cpu, decision.fast_cores) if known else (),
-        os_cpus=assign(spec.cpu, decision, facts).os_cpus if known else (),
+        decision=decision,
+        assignment=assign(spec.cpu, decision, facts) if known else None,
     )
 
 
