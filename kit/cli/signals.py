@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-DETACHED = "B300KIT_DETACHED"
-"""A child started with this in its environment outlives us on purpose (a simulated host)."""
+from kit.detached import DETACHED
 
 TERM_GRACE_S = 5.0
 EXIT_GRACE_S = 30.0

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from kit.detached import DETACHED
 from kit.errors import ExitCode, KitError, failure
 from kit.sim import declare, states
 from kit.sim.commands import run
@@ -159,6 +160,7 @@ def _supervise(places: Places, state: HostState) -> HostState:
         process = subprocess.Popen(
             [sys.executable, "-I", str(script), str(at.supervisor_config)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
+            env=os.environ | {DETACHED: "1"},
         )  # fmt: skip
     began = states.start_ticks(process.pid)
     started = state.model_copy(update={"supervisor_pid": process.pid, "supervisor_start": began or 0})

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 from kit.cli import signals
+from kit.detached import DETACHED
 
 CHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
 
@@ -26,7 +27,7 @@ def test_children_and_theirs_are_found_and_ended() -> None:
 
 
 def test_what_is_meant_to_outlive_us_is_left_alone() -> None:
-    environment = {**os.environ, signals.DETACHED: "1"}
+    environment = {**os.environ, DETACHED: "1"}
     with subprocess.Popen(["sleep", "60"], env=environment) as child:
         try:
             assert child.pid not in signals.descendants(os.getpid())
