@@ -23,7 +23,7 @@ ifneq ($(file <$(READY)),$(CURDIR))
 .PHONY: $(READY)
 endif
 
-.PHONY: help setup packages demo test lint bench-provision clean clean-cache
+.PHONY: help setup packages demo test test-qemu lint lock bench-provision clean clean-cache
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,8 +46,8 @@ packages:
 		root="sudo"; \
 	fi; \
 	echo "installing:$$missing"; \
-	$$root env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=300 update </dev/null; \
-	$$root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends $$missing </dev/null
+	apt() { $$root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0 "$$@" </dev/null 2>&1; }; \
+	said=$$(apt update && apt install --no-install-recommends $$missing) || { echo "$$said" >&2; exit 1; }
 
 $(READY): requirements.lock pyproject.toml | packages
 	@python="$(PYTHON)"; python="$${python:-/usr/bin/python3}"; \
@@ -64,6 +64,9 @@ demo: setup ## The whole flow on two simulated hosts; DEMO="--keep" passes optio
 test: setup ## Unit tests, then tests on simulated hosts; ARGS="-k name" passes options
 	.venv/bin/python -m pytest $(wildcard tests/unit tests/sim tests/fault) -m "not qemu and not gpu" $(ARGS)
 
+test-qemu: setup ## What only the emulated machine proves: cpusets, limits, huge pages, NUMA. Slow: minutes
+	.venv/bin/python -m pytest tests/sim -m qemu $(ARGS)
+
 lint: setup ## ruff, mypy, ansible-lint, specs, schemas
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -74,6 +77,10 @@ lint: setup ## ruff, mypy, ansible-lint, specs, schemas
 
 bench-provision: setup ## No-op and first provision, timed beside plain ansible-playbook
 	@.venv/bin/python tests/bench/provision.py $(ARGS)
+
+lock: setup ## requirements.in -> requirements.lock, with hashes for every platform
+	test -x .cache/uv/bin/uv || { "$(PYTHON)" -m venv .cache/uv && .cache/uv/bin/pip install --quiet --disable-pip-version-check uv; }
+	.cache/uv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q requirements.in -o requirements.lock
 
 clean: ## Remove .venv and what tools left; keeps .cache and runs
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .ansible .hypothesis
