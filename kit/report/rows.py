@@ -95,9 +95,11 @@ def _cpus(cpu: Cpu, spec: HostSpec | None) -> Area:
             row("CPUs that get interrupts", cpu.irq_cpus, text=ranges),
             row("CPUs for new interrupts", cpu.default_irq_cpus, text=ranges),
             row(
-                "Deepest C-state exit",
+                "Deepest C-state exit of any CPU",
                 cpu.cstate_latency_us,
-                f"at most {want.max_cstate_latency_us} µs" if want and want.max_cstate_latency_us is not None else "",
+                f"at most {want.max_cstate_latency_us} µs on the fast cores"
+                if want and want.max_cstate_latency_us is not None
+                else "",
                 lambda v: f"{v} µs",
             ),
             row("Kernel command line", cpu.kernel_command_line),
