@@ -114,7 +114,9 @@ class Cpu(_Facts):
     irqbalance_banned: Fact[tuple[int, ...]]
     """CPUs irqbalance is told to leave alone, from its environment file."""
     irq_cpus: Fact[tuple[int, ...]]
-    """CPUs to which at least one movable interrupt is delivered (``/proc/irq/*/effective_affinity_list``)."""
+    """CPUs to which at least one interrupt that software can move is set to go (``/proc/irq/*/smp_affinity_list``)."""
+    irqs_immovable: Fact[int] = Unknown(unknown="not read")
+    """Interrupts with a handler that the kernel does not let anybody move."""
     default_irq_cpus: Fact[tuple[int, ...]]
     """``/proc/irq/default_smp_affinity``."""
     cstate_latency_us: Fact[int]

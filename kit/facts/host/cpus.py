@@ -13,10 +13,6 @@ CPUS = "/sys/devices/system/cpu"
 IRQS = "/proc/irq"
 IRQ_RECORD = "/run/b300kit/cpu.json"
 
-_MANAGED = re.compile(r"^(nvme\d+q[1-9]\d*|virtio\d+-(req|request)\S*|megasas\S*|mpt3sas\S*|lpfc\S*|qla2xxx\S*)$")
-_PER_CPU = re.compile(r"^(timer|arch_timer|cascade|arm-pmu\S*|IPI\S*)$")
-"""Interrupts the kernel spreads itself (managed affinity) or that belong to one CPU: nobody can move them."""
-
 
 def logical(usable: set[int]) -> list[Json]:
     """One entry a logical CPU that sysfs knows, offline ones too. ``usable``: the CPUs this process may run on."""
@@ -160,36 +156,45 @@ def irqbalance_banned() -> list[int]:
     return banned
 
 
-def irq_cpus(boot_id: str) -> list[int]:
-    """CPUs to which at least one interrupt is delivered that has a handler and could be moved.
+def interrupts(boot_id: str) -> Json:
+    """Where interrupts that have a handler are set to go, apart from those that software cannot move; and how many those are.
 
-    No file says which interrupts the kernel refuses to move; so: known names, and those that the boot unit tried in vain.
+    Set, not effective: an interrupt that was moved is delivered to its old CPU until it next fires, which may be never.
     """
-    found: set[int] = set()
-    fixed = fact(lambda: _fixed(boot_id))
+    movable: set[int] = set()
+    immovable = 0
+    refused = fact(lambda: _refused(boot_id))
     for name in os.listdir(IRQS):
         base = f"{IRQS}/{name}"
-        if not name.isdigit() or (not is_unknown(fixed) and int(name) in fixed):
+        if not name.isdigit():
             continue
         try:
-            handlers = [entry for entry in os.listdir(base) if os.path.isdir(base + "/" + entry)]
-            if not handlers or any(_MANAGED.match(h) or _PER_CPU.match(h) for h in handlers):
+            handlers = sorted(entry for entry in os.listdir(base) if os.path.isdir(base + "/" + entry))
+            if not handlers:
                 continue
-            found.update(numbers(text(base + "/effective_affinity_list")))
+            path = base + "/smp_affinity_list"
+            # Linux 6.12 and later shows by the mode what it spreads itself (NVMe queues) or what belongs to one CPU. Earlier
+            # ones only refuse the write, which the boot unit tried.
+            if not os.stat(path).st_mode & 0o222 or (not is_unknown(refused) and refused.get(name) == handlers):
+                immovable += 1
+            else:
+                movable.update(numbers(text(path)))
         except FileNotFoundError:
             continue  # an interrupt can go away while we look
-    return sorted(found)
+    return {"cpus": sorted(movable), "immovable": immovable}
 
 
-def _fixed(boot_id: str) -> set[int]:
+def _refused(boot_id: str) -> dict[str, list[str]]:
+    """Number and handlers of the interrupts that the boot unit could not move in this boot. A number can be given anew."""
     document = json.loads(text(IRQ_RECORD))
     if document["boot_id"] != boot_id:
         raise Unreadable(f"{IRQ_RECORD} is from another boot")
-    return set(document["read_back"]["interrupts"]["fixed"])
+    return dict(document["read_back"]["interrupts"]["refused"])
 
 
 def read(cpus: list[Json], services: dict[str, Json], priority: Json, boot_id: str) -> Json:
     """The ``cpu`` part of the facts. ``cpus``: from :func:`logical`."""
+    irqs = fact(lambda: interrupts(boot_id))
     return {
         "model": fact(model),
         "packages": fact(lambda: packages(cpus)),
@@ -202,7 +207,8 @@ def read(cpus: list[Json], services: dict[str, Json], priority: Json, boot_id: s
         "measured": unknown("not measured in this boot; `probe --measure-cores` does, on a host that serves nobody"),
         "irqbalance_active": fact(lambda: _active(services, "irqbalance.service")),
         "irqbalance_banned": fact(irqbalance_banned),
-        "irq_cpus": fact(lambda: irq_cpus(boot_id)),
+        "irq_cpus": irqs if is_unknown(irqs) else irqs["cpus"],
+        "irqs_immovable": irqs if is_unknown(irqs) else irqs["immovable"],
         "default_irq_cpus": fact(lambda: mask(text("/proc/irq/default_smp_affinity"))),
         "cstate_latency_us": fact(lambda: deepest_us(cpus)),
         "kernel_command_line": fact(lambda: text("/proc/cmdline")),

@@ -160,11 +160,12 @@ def _interrupts(spec: HostSpec, facts: Facts, outlook: cores.Outlook) -> Step:
     if not is_known(now) or not is_known(default):
         found = show(now if not is_known(now) else default)
         return refuse(id, f"where interrupts go is {found}", expected=expected, found=found, next="look at /proc/irq on the host")
+    stuck = facts.cpu.irqs_immovable
+    note = f"; cannot be moved by software: {stuck} interrupts" if is_known(stuck) and stuck else ""
     if set(now) <= allowed and set(default) <= allowed:
-        return keep(
-            id, "interrupts that can move stay on the system's CPUs", expected=expected, found=f"CPUs {render.cpu_list(now)}"
-        )
-    found = f"CPUs {render.cpu_list(now)}, new ones {render.cpu_list(default)}"
+        found = f"CPUs {render.cpu_list(now)}{note}"
+        return keep(id, f"interrupts stay on the system's CPUs{note}", expected=expected, found=found)
+    found = f"CPUs {render.cpu_list(now)}, new ones {render.cpu_list(default)}{note}"
     return change(id, f"interrupts reach {found}", ROLE, expected=expected, found=found, arguments=RESTART)
 
 

@@ -14,10 +14,14 @@ from pathlib import Path
 from typing import Any
 
 TOOL_TIMEOUT_S = 60
-SETTLE_S = 2.0
+SETTLE_S = 5.0
+"""Clocks and governors follow a write within a second or two, on a busy machine later."""
+POLL_S = 0.05
 
-Part = Callable[[Any, Path], "tuple[Any, list[str]]"]
-"""(declared value, root folder) -> (what was read back, what is wrong)."""
+ReadBack = tuple[Any, list[str]]
+"""What was read back, and what of it is wrong."""
+Part = Callable[[Any, Path], ReadBack]
+"""(declared value, root folder) -> what came of it."""
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -73,14 +77,14 @@ def put(path: Path, value: str) -> None:
         path.write_text(value)
 
 
-def stands(look: Callable[[], Any], want: Any) -> bool:
-    """Whether ``look()`` comes to be ``want`` soon: some settings take hold a moment after the write."""
+def settled(look: Callable[[], ReadBack]) -> ReadBack:
+    """Read back until nothing is wrong, or the time for it is over. A setting may take hold a moment after it was written."""
     deadline = time.monotonic() + SETTLE_S
-    while look() != want:
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.02)
-    return True
+    while True:
+        found, wrong = look()
+        if not wrong or time.monotonic() >= deadline:
+            return found, wrong
+        time.sleep(POLL_S)
 
 
 def run(argv: list[str]) -> subprocess.CompletedProcess[str]:

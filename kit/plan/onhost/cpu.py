@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kit.plan.onhost.common import Part, put, read, run, set_parts, stands
+from kit.plan.onhost.common import Part, ReadBack, put, read, run, set_parts, settled
 
 TOOL = "intel-speed-select"
 AT_ONCE = 64
 CPUS = "sys/devices/system/cpu"
-FIXED = (errno.EIO, errno.EPERM, errno.EINVAL, errno.ENOSPC)
-"""What the kernel answers for an interrupt that cannot move: per-CPU ones, and those it spreads itself (NVMe queues)."""
+REFUSED = (errno.EIO, errno.EPERM, errno.EINVAL)
+"""What the kernel answers for an interrupt that cannot move: per-CPU ones, those it spreads itself (NVMe queues), and those
+of a controller that has no such function. Not ENOSPC, which says that these CPUs have no free vector: they are too few."""
 
 
 def cpus(text: str) -> set[int]:
@@ -31,7 +32,7 @@ def mask_cpus(mask: str) -> set[int]:
     return {bit for bit in range(value.bit_length()) if value >> bit & 1}
 
 
-def priority(want: dict[str, str], root: Path) -> tuple[Any, list[str]]:
+def priority(want: dict[str, str], root: Path) -> ReadBack:
     """Priority Core Turbo: turbo-freq and core-power on, the declared CPUs in CLOS 0 and no other. ``want``: {"cpus": list text}.
 
     The association alone proves nothing: with core power off every CPU is in CLOS 0.
@@ -40,13 +41,17 @@ def priority(want: dict[str, str], root: Path) -> tuple[Any, list[str]]:
     everywhere = sorted(cpus(read(root / CPUS / "online")))
     if states() != {"enabled"} or clos_zero(everywhere) != declared:
         run([TOOL, "-c", want["cpus"], "turbo-freq", "enable", "--auto"])
-    state, found = states(), clos_zero(everywhere)
-    bad = []
-    if state != {"enabled"}:
-        bad.append(f"turbo-freq and core-power are {', '.join(sorted(state)) or 'not reported'}")
-    if found != declared:
-        bad.append(f"CLOS 0 holds CPUs {sorted(found)}, declared are {want['cpus']}")
-    return {"states": sorted(state), "clos_0": sorted(found)}, bad
+
+    def look() -> ReadBack:
+        state, found = states(), clos_zero(everywhere)
+        bad = []
+        if state != {"enabled"}:
+            bad.append(f"turbo-freq and core-power are {', '.join(sorted(state)) or 'not reported'}")
+        if found != declared:
+            bad.append(f"CLOS 0 holds CPUs {sorted(found)}, declared are {want['cpus']}")
+        return {"states": sorted(state), "clos_0": sorted(found)}, bad
+
+    return settled(look)
 
 
 def report(*words: str) -> list[str]:
@@ -81,63 +86,79 @@ def clos_zero(among: list[int]) -> set[int]:
     return found
 
 
-def governor(want: str, root: Path) -> tuple[Any, list[str]]:
+def governor(want: str, root: Path) -> ReadBack:
     """The governor of every CPU's frequency policy. ``want``: its name."""
-    found: dict[str, str] = {}
-    for path in sorted((root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")):
-        put(path, want)
-        found[path.parent.parent.name] = read(path)
-    if not found:
+    policies = sorted((root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor"))
+    if not policies:
         return {}, ["no CPU has a frequency policy"]
-    bad = [f"{cpu} has {value}" for cpu, value in found.items() if value != want]
-    return {"cpus": len(found), "governors": sorted(set(found.values()))}, bad
+    for path in policies:
+        put(path, want)
+
+    def look() -> ReadBack:
+        found = {path.parent.parent.name: read(path) for path in policies}
+        bad = [f"{cpu} has {value}" for cpu, value in found.items() if value != want]
+        return {"cpus": len(found), "governors": sorted(set(found.values()))}, bad
+
+    return settled(look)
 
 
-def cstates(want: dict[str, Any], root: Path) -> tuple[Any, list[str]]:
+def cstates(want: dict[str, Any], root: Path) -> ReadBack:
     """Disable C-states that wake too slowly. ``want``: {"max_latency_us": n, "cpus": list text}; other CPUs stay as they are."""
-    deepest = 0
-    bad: list[str] = []
-    for cpu in sorted(cpus(want["cpus"])):
-        for state in sorted((root / CPUS / f"cpu{cpu}" / "cpuidle").glob("state[0-9]*")):
-            latency = int(read(state / "latency"))
-            slow = latency > want["max_latency_us"]
-            put(state / "disable", "1" if slow else "0")
-            if read(state / "disable") == "0":
-                deepest = max(deepest, latency)
-                if slow:
-                    bad.append(f"cpu{cpu} {state.name} stays allowed")
-    return {"deepest_allowed_us": deepest}, bad
+    states = {
+        state: int(read(state / "latency"))
+        for cpu in sorted(cpus(want["cpus"]))
+        for state in sorted((root / CPUS / f"cpu{cpu}" / "cpuidle").glob("state[0-9]*"))
+    }
+    for state, latency in states.items():
+        put(state / "disable", "1" if latency > want["max_latency_us"] else "0")
+
+    def look() -> ReadBack:
+        allowed = [state for state in states if read(state / "disable") == "0"]
+        slow = [state for state in allowed if states[state] > want["max_latency_us"]]
+        bad = [f"{state.parent.parent.name} {state.name} stays allowed" for state in slow]
+        return {"deepest_allowed_us": max((states[state] for state in allowed), default=0)}, bad
+
+    return settled(look)
 
 
-def interrupts(want: dict[str, str], root: Path) -> tuple[Any, list[str]]:
-    """Every interrupt that can move goes to the declared CPUs. ``want``: {"cpus": list text, "mask": mask text}."""
+def interrupts(want: dict[str, str], root: Path) -> ReadBack:
+    """Every interrupt that can move goes to the declared CPUs. ``want``: {"cpus": list text, "mask": mask text}.
+
+    Read back is what was set: it is delivered there from its next arrival on.
+    """
     table = root / "proc/irq"
     allowed = cpus(want["cpus"])
     default = table / "default_smp_affinity"
     if mask_cpus(read(default)) != allowed:
         default.write_text(want["mask"])
-    fixed: list[int] = []
-    moved = 0
-    bad: list[str] = []
+    refused: dict[str, list[str]] = {}
+    moved: list[Path] = []
+    faults: list[str] = []
     for folder in sorted(table.glob("[0-9]*"), key=lambda path: int(path.name)):
         path = folder / "smp_affinity_list"
         try:
-            if cpus(read(path)) == allowed:
+            # One that irqbalance gave a single CPU of these stays there.
+            if cpus(read(path)) <= allowed:
                 continue
             path.write_text(want["cpus"])
+            moved.append(path)
         except FileNotFoundError:
             continue  # an interrupt can go away while we look
         except OSError as error:
-            if error.errno not in FIXED:
-                raise
-            fixed.append(int(folder.name))
-            continue
-        moved += 1
-        if not stands(lambda path=path: cpus(read(path)), allowed):  # type: ignore[misc]
-            bad.append(f"interrupt {folder.name} stays on {read(path)}")
-    if mask_cpus(read(default)) != allowed:
-        bad.append(f"new interrupts go to {read(default)}")
-    return {"cpus": want["cpus"], "moved": moved, "fixed": fixed}, bad
+            if error.errno in REFUSED:
+                refused[folder.name] = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+            else:
+                faults.append(f"interrupt {folder.name}: {error.strerror}")
+
+    def look() -> ReadBack:
+        now = {path.parent.name: read(path) for path in moved if path.exists()}
+        bad = [f"interrupt {number} stays on {listed}" for number, listed in now.items() if not cpus(listed) <= allowed]
+        if mask_cpus(read(default)) != allowed:
+            bad.append(f"new interrupts go to {read(default)}")
+        return {"cpus": want["cpus"], "moved": len(moved), "refused": refused}, bad
+
+    found, bad = settled(look)
+    return found, faults + bad
 
 
 PARTS: dict[str, Part] = {"priority": priority, "governor": governor, "cstates": cstates, "interrupts": interrupts}

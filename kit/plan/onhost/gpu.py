@@ -12,13 +12,11 @@ import sys
 import time
 from typing import Any
 
-from kit.plan.onhost.common import arguments, finish
+from kit.plan.onhost.common import ReadBack, arguments, finish, settled
 
 CLOCK_SM = 1
 READY_WAIT_S = 60
 """The driver may still be coming up at boot."""
-SETTLE_WAIT_S = 10
-"""Clocks follow a lock within a second or two; power limits have been seen to revert right after boot."""
 CLOCK_STEP_MHZ = 15
 """SM clocks move in steps of 15 MHz; the bound is rounded to one."""
 POWER_STEP_W = 1.0
@@ -108,7 +106,7 @@ def main(argv: list[str]) -> int:
         nvml = ready(want["count"])
         for device in nvml.devices():
             declare(nvml, device, want)
-        gpus, wrong = settled(nvml, want)
+        gpus, wrong = settled(lambda: stand(nvml, want))
     except (NvmlError, OSError) as error:
         wrong = [str(error)]
     return finish(asked, {"gpus": gpus, "wrong": wrong})
@@ -141,18 +139,14 @@ def declare(nvml: Nvml, device: Any, want: dict[str, Any]) -> None:
     nvml.call("nvmlDeviceSetGpuLockedClocks", device, clock, clock)
 
 
-def settled(nvml: Nvml, want: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
-    """Read every GPU until all stand as declared, or the time for settling is over."""
-    deadline = time.monotonic() + SETTLE_WAIT_S
-    while True:
-        gpus = [read_back(nvml, index, device) for index, device in enumerate(nvml.devices())]
-        faults = [judge(gpu, want) for gpu in gpus]
-        if not any(faults) or time.monotonic() >= deadline:
-            bound = {"minimum_mhz": want["sm_clock_mhz"], "maximum_mhz": want["sm_clock_mhz"]}
-            for gpu, bad in zip(gpus, faults):  # noqa: B905  Python 3.9
-                gpu["locked_sm_clock"] = None if bad else bound
-            return gpus, [text for bad in faults for text in bad]
-        time.sleep(0.5)
+def stand(nvml: Nvml, want: dict[str, Any]) -> ReadBack:
+    """Every GPU as it is now. Power limits have been seen to revert right after boot, clocks follow a lock after a second."""
+    gpus = [read_back(nvml, index, device) for index, device in enumerate(nvml.devices())]
+    faults = [judge(gpu, want) for gpu in gpus]
+    bound = {"minimum_mhz": want["sm_clock_mhz"], "maximum_mhz": want["sm_clock_mhz"]}
+    for gpu, bad in zip(gpus, faults):  # noqa: B905  Python 3.9
+        gpu["locked_sm_clock"] = None if bad else bound
+    return gpus, [text for bad in faults for text in bad]
 
 
 def read_back(nvml: Nvml, index: int, device: Any) -> dict[str, Any]:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from kit.plan.onhost.common import Part, put, read, run, set_parts, stands
+from kit.plan.onhost.common import Part, ReadBack, put, read, run, set_parts, settled
 
 MIB = 1024 * 1024
 
 
-def shm(want_mib: int, root: Path) -> tuple[Any, list[str]]:
+def shm(want_mib: int, root: Path) -> ReadBack:
     """Remount /dev/shm larger when it is smaller than ``want_mib``."""
     folder = root / "dev" / "shm"
     if size_mib(folder) < want_mib:
         run(["mount", "-o", f"remount,size={want_mib}M", str(folder)])
-    found = size_mib(folder)
-    return {"mib": found}, [f"it has {found} MiB, declared are {want_mib}"] if found < want_mib else []
+
+    def look() -> ReadBack:
+        found = size_mib(folder)
+        return {"mib": found}, [f"it has {found} MiB, declared are {want_mib}"] if found < want_mib else []
+
+    return settled(look)
 
 
 def size_mib(folder: Path) -> int:
@@ -27,23 +30,30 @@ def size_mib(folder: Path) -> int:
     return stat.f_blocks * stat.f_frsize // MIB
 
 
-def huge_pages(want: dict[str, int], root: Path) -> tuple[Any, list[str]]:
+def huge_pages(want: dict[str, int], root: Path) -> ReadBack:
     """Reserve pages of one size. The kernel reserves fewer, without an error, where memory is fragmented."""
     path = root / f"sys/kernel/mm/hugepages/hugepages-{want['size_kib']}kB/nr_hugepages"
     put(path, str(want["count"]))
-    found = int(read(path))
-    bad = f"{found} pages of {want['size_kib']} KiB, declared are {want['count']}: memory is fragmented or too small"
-    return {"size_kib": want["size_kib"], "count": found}, [bad] if found != want["count"] else []
+
+    def look() -> ReadBack:
+        found = int(read(path))
+        bad = f"{found} pages of {want['size_kib']} KiB, declared are {want['count']}: memory is fragmented or too small"
+        return {"size_kib": want["size_kib"], "count": found}, [bad] if found != want["count"] else []
+
+    return settled(look)
 
 
-def transparent(want: str, root: Path) -> tuple[Any, list[str]]:
+def transparent(want: str, root: Path) -> ReadBack:
     """The mode of transparent huge pages: the bracketed word."""
     path = root / "sys/kernel/mm/transparent_hugepage/enabled"
     if chosen(path) != want:
         path.write_text(want)
-    right = stands(lambda: chosen(path), want)
-    found = chosen(path)
-    return {"mode": found}, [] if right else [f"is {found}, declared is {want}"]
+
+    def look() -> ReadBack:
+        found = chosen(path)
+        return {"mode": found}, [f"is {found}, declared is {want}"] if found != want else []
+
+    return settled(look)
 
 
 def chosen(path: Path) -> str:

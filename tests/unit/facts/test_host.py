@@ -360,16 +360,45 @@ def test_a_listening_socket_is_seen() -> None:
         assert f"[::1]:{six.getsockname()[1]}" in found
 
 
-def test_interrupts_nobody_can_move_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for irq, handler in enumerate(("timer", "nvme0q0", "nvme0q7", "mlx5_comp3", "mlx5_comp4", ""), 1):
-        (tmp_path / str(irq) / handler).mkdir(parents=True)
-        (tmp_path / str(irq) / "effective_affinity_list").write_text(f"{irq}\n")
-    record = tmp_path / "cpu.json"
-    record.write_text(json.dumps({"boot_id": "now", "read_back": {"interrupts": {"fixed": [5]}}}))
-    monkeypatch.setattr(cpus, "IRQ_RECORD", str(record))
+@pytest.fixture
+def irqs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """/proc/irq as Linux 6.18 shows it on a machine with virtio devices: number, mode, set, effective, handler."""
+    table = """
+        24 644 0-1 0 ACPI:Ged
+        28 644 0 1 virtio0-config
+        36 444 0-1 1 virtio1-req.0
+        41 644 4 6 mlx5_comp3
+        42 644 5 5 mlx5_comp4
+        43 644 7 7 -
+    """
+    for number, mode, listed, effective, handler in (line.split() for line in table.split("\n") if line.strip()):
+        folder = tmp_path / number
+        (folder / handler if handler != "-" else folder).mkdir(parents=True)
+        (folder / "smp_affinity_list").write_text(f"{listed}\n")
+        (folder / "smp_affinity_list").chmod(int(mode, 8))
+        (folder / "effective_affinity_list").write_text(f"{effective}\n")
+    (tmp_path / "default_smp_affinity").write_text("ff\n")
     monkeypatch.setattr(cpus, "IRQS", str(tmp_path))
-    assert cpus.irq_cpus("now") == [2, 4]
-    assert cpus.irq_cpus("another boot") == [2, 4, 5]
+    monkeypatch.setattr(cpus, "IRQ_RECORD", str(tmp_path / "cpu.json"))
+    return tmp_path
+
+
+def record_refused(table: Path, refused: dict[str, list[str]]) -> None:
+    """As the boot unit leaves it."""
+    document = {"boot_id": "now", "read_back": {"interrupts": {"refused": refused}}}
+    (table / "cpu.json").write_text(json.dumps(document))
+
+
+def test_an_interrupt_is_judged_by_where_it_is_set_to_go_and_one_that_is_read_only_by_nothing(irqs: Path) -> None:
+    """28 was moved and has not fired since; 36 is the kernel's own; 43 has no handler."""
+    assert cpus.interrupts("now") == {"cpus": [0, 1, 4, 5], "immovable": 1}
+
+
+def test_what_the_boot_unit_could_not_move_counts_in_its_boot_and_for_its_handlers_only(irqs: Path) -> None:
+    """Before Linux 6.12 the mode is 0644 for all: only the refused write tells."""
+    record_refused(irqs, {"42": ["mlx5_comp4"], "41": ["nvme0q3"]})
+    assert cpus.interrupts("now") == {"cpus": [0, 1, 4], "immovable": 2}
+    assert cpus.interrupts("another boot") == {"cpus": [0, 1, 4, 5], "immovable": 1}
 
 
 def probe(request: ProbeRequest, cwd: Path | None = None) -> tuple[Facts, dict[str, Any]]:

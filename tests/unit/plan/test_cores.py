@@ -96,3 +96,11 @@ def test_interrupts_go_to_the_systems_slow_cores_and_irqbalance_is_told() -> Non
     assert file is not None
     banned = file.content.split("IRQBALANCE_BANNED_CPULIST=")[1].splitlines()[0]
     assert set(world.cpus(banned)) == set(range(256)) - cpus
+
+
+def test_interrupts_that_cannot_be_moved_are_told_and_are_no_drift() -> None:
+    """Linux spreads the queues of NVMe drives itself, over serving cores too."""
+    spec = world.declared()
+    step = world.planned(spec, world.provisioned_document(spec))["cpu.interrupts"]
+    assert step.action is Action.KEEP
+    assert "cannot be moved by software: 224 interrupts" in step.reason

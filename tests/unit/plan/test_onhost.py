@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -78,7 +79,7 @@ def test_cpu_sets_and_reads_back(cpu: Host) -> None:
     assert cpu.get(f"{CPUS}/cpu0/cpuidle/state2/disable") == "0"
     assert cpu.get("proc/irq/25/smp_affinity_list") == "0-1"
     assert cpu.get("proc/irq/default_smp_affinity") == "00000003"
-    assert record["read_back"]["interrupts"] == {"cpus": "0-1", "moved": 3, "fixed": []}
+    assert record["read_back"]["interrupts"] == {"cpus": "0-1", "moved": 3, "refused": {}}
     assert record["read_back"]["cstates"] == {"deepest_allowed_us": 2}
     assert record["read_back"]["priority"] is None
 
@@ -98,6 +99,72 @@ def test_cpu_without_frequency_policies_fails_and_still_does_the_rest(cpu: Host)
     assert "governor: no CPU has a frequency policy" in said
     assert cpu.get("proc/irq/24/smp_affinity_list") == "0-1"
     assert record["wrong"]
+
+
+def test_one_that_irqbalance_placed_well_stays_there(cpu: Host) -> None:
+    cpu.put("proc/irq/25/smp_affinity_list", "1")
+    assert cpu.run(ALL)[1]["read_back"]["interrupts"]["moved"] == 2
+    assert cpu.get("proc/irq/25/smp_affinity_list") == "1"
+
+
+REFUSING = r"""
+import errno, os, pathlib, sys
+answers = {answers}
+plain = pathlib.Path.write_text
+def write_text(self, *words, **more):
+    if self.parent.name in answers:
+        raise OSError(answers[self.parent.name], os.strerror(answers[self.parent.name]))
+    return plain(self, *words, **more)
+pathlib.Path.write_text = write_text
+"""
+
+
+def refusing(host: Host, answers: dict[str, int]) -> None:
+    """The kernel's answers to a write to /proc/irq/N/smp_affinity_list: no folder of ours can give them."""
+    text = host.script.read_text()
+    future = "from __future__ import annotations\n"
+    host.script.write_text(text.replace(future, future + REFUSING.format(answers=answers)))
+
+
+def test_interrupts_that_the_kernel_does_not_let_move_are_recorded_with_their_handlers(cpu: Host) -> None:
+    """EIO before Linux 6.12, EPERM since; EINVAL of a controller without the function."""
+    (cpu.root / "proc/irq/24/nvme0q3").mkdir()
+    refusing(cpu, {"24": errno.EIO, "25": errno.EPERM})
+    status, record, said = cpu.run(ALL)
+    assert (status, said) == (0, "")
+    assert record["read_back"]["interrupts"] == {"cpus": "0-1", "moved": 1, "refused": {"24": ["nvme0q3"], "25": []}}
+    assert cpu.get("proc/irq/30/smp_affinity_list") == "0-1"
+
+
+def test_too_few_cpus_for_all_interrupts_is_a_fault_and_the_others_still_move(cpu: Host) -> None:
+    refusing(cpu, {"24": errno.ENOSPC})
+    status, record, said = cpu.run(ALL)
+    assert status == 1
+    assert "interrupts: interrupt 24: No space left on device" in said
+    assert record["read_back"]["interrupts"] == {"cpus": "0-1", "moved": 2, "refused": {}}
+
+
+LATE = r"""
+import pathlib, threading, time
+plain, thread = pathlib.Path.write_text, threading.Thread
+def write_text(self, text, **more):
+    if "{root}/sys/" not in str(self) and "{root}/proc/" not in str(self):
+        return plain(self, text, **more)
+    shown = "always [madvise] never" if self.name == "enabled" else text
+    thread(target=lambda: (time.sleep(0.4), plain(self, shown)), daemon=True).start()
+pathlib.Path.write_text = write_text
+"""
+
+
+@pytest.mark.parametrize("which", ["cpu", "memory"])
+def test_every_setting_may_take_hold_late(which: str, request: pytest.FixtureRequest) -> None:
+    """A simulated THP word follows its write after some 50 ms, a real clock after a second."""
+    host = request.getfixturevalue(which)
+    text = host.script.read_text()
+    future = "from __future__ import annotations\n"
+    host.script.write_text(text.replace(future, future + LATE.format(root=host.root)))
+    status, record, said = host.run(ALL if which == "cpu" else MEMORY)
+    assert (status, said, record["wrong"]) == (0, "", [])
 
 
 SPEED_SELECT = r"""#!{python}
@@ -164,9 +231,11 @@ def memory(tmp_path: Path) -> Host:
     return host
 
 
+MEMORY = {"shm_mib": 1, "huge_pages": {"size_kib": 2048, "count": 64}, "transparent_huge_pages": "madvise"}
+
+
 def test_memory_sets_and_reads_back(memory: Host) -> None:
-    want = {"shm_mib": 1, "huge_pages": {"size_kib": 2048, "count": 64}, "transparent_huge_pages": "madvise"}
-    status, record, said = memory.run(want)
+    status, record, said = memory.run(MEMORY)
     assert (status, said) == (0, "")
     assert memory.get("sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages") == "64"
     assert record["read_back"]["transparent_huge_pages"] == {"mode": "madvise"}
