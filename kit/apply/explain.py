@@ -33,7 +33,7 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
         "look at the host's kernel log: a file system turned read-only",
     ),
     (
-        r"did not start",
+        r"did not (start|restart|reload)",
         "apply.unit",
         "the unit starts",
         "the unit's own words are in `found`; `journalctl -u UNIT` on the host has more",

@@ -102,7 +102,7 @@ def test_a_unit_that_does_not_start_says_why(node: str, on_host: OnHost, tmp_pat
     on_host(node, f"sudo sh -c 'printf \"{drop}\" > /etc/systemd/system/b300kit-gpu.service.d/x.conf; systemctl daemon-reload'")
     result = applying.apply(node, tmp_path / "bad")
     assert [f.code for f in result.failures] == ["apply.unit"]
-    assert "b300kit-gpu.service did not start" in result.failures[0].found
+    assert "b300kit-gpu.service did not restart" in result.failures[0].found
     assert "no luck" in result.failures[0].found
     on_host(node, "sudo sh -c 'rm -r /etc/systemd/system/b300kit-gpu.service.d; systemctl daemon-reload'")
     assert applying.apply(node, tmp_path / "good").failures == ()

@@ -15,7 +15,7 @@ from kit.apply import explain
         ("dpkg: error: dpkg frontend lock was locked by another process with pid 4242", "apply.apt_locked"),
         ("[Errno 28] No space left on device: b'/etc/b300kit/.ansible_tmp'", "apply.disk_full"),
         ("[Errno 30] Read-only file system: '/etc/b300kit'", "apply.read_only"),
-        ("b300kit-gpu.service did not start: GPU 0: SM clock is 345 MHz", "apply.unit"),
+        ("b300kit-gpu.service did not restart: GPU 0: SM clock is 345 MHz", "apply.unit"),
         ("The plan is stale or of another host: it is of n1, boot a; this is n1, boot b.", "apply.stale"),
         ("failed to validate: rc:1 error:syntax error", "apply.invalid_file"),
         ("something else", "apply.task"),
