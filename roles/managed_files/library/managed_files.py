@@ -198,10 +198,11 @@ def read(folder: int, want: Wanted) -> Present | None:
         with contextlib.suppress(OSError):
             raise Refused(f"{want.path}: a symbolic link to {os.readlink(want.name, dir_fd=folder)}; not followed") from None
         raise Refused(f"{want.path}: {error.strerror}") from None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise Refused(f"{want.path}: not a regular file")
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise Refused(f"{want.path}: not a regular file")
         return Present(file.read(), stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
 
 
