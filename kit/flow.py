@@ -26,6 +26,7 @@ from kit.apply.ssh import Remote, host_lock
 from kit.apply.variables import role_variables
 from kit.cli.exit import of_hosts
 from kit.errors import ExitCode, Failure, KitError, failure
+from kit.facts.burn_in_run import burn_in as load_gpus
 from kit.facts.collect import collect
 from kit.facts.measure import measure_cores as measure
 from kit.facts.model import Facts
@@ -171,8 +172,8 @@ def _forks(targets: Sequence[Target]) -> int:
     return max((t.fleet.forks for t in targets), default=1)
 
 
-def probe(targets: Sequence[Target], measure_cores: bool = False) -> Outcome:
-    """Facts of each host; ``measure_cores`` loads the machine and is refused on a joined host."""
+def probe(targets: Sequence[Target], measure_cores: bool = False, burn_in: bool = False) -> Outcome:
+    """Facts of each host; ``measure_cores`` and ``burn_in`` load the machine and are refused on a joined host."""
     with _recorded("probe", targets) as (run, work):
 
         def do(one: _Work) -> None:
@@ -180,6 +181,10 @@ def probe(targets: Sequence[Target], measure_cores: bool = False) -> Outcome:
             if measure_cores:
                 with run.host(one.name).stage("measure-cores"):
                     measure(one.target, one.facts, _remote(one.target))
+            if burn_in:
+                with run.host(one.name).stage("burn-in"):
+                    load_gpus(one.target, one.facts, _remote(one.target))
+            if measure_cores or burn_in:
                 one.facts = _probe(one, run)
             one.result["facts"] = one.facts.model_dump(mode="json")
 
@@ -249,7 +254,9 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
         _each(work, _forks(targets), look)
         body = "\n".join(text.plan_text(one.plan, verbose) for one in work if one.plan)
         if jobs:
-            _apply([one for one in work if one.target in jobs], jobs, run, reboot)
+            again = _apply(work, jobs, run, reboot)
+            if again:
+                _apply(work, again, run, reboot=False)
         done = "\n".join(f"{one.name}: {one.result['outcome']}" for one in work if "outcome" in one.result)
         return _finish("provision", run, work, "\n".join(x for x in (body, done) if x))
 
@@ -258,12 +265,16 @@ def _work_to_do(plan: Plan, reboot: bool) -> bool:
     return bool(plan.of(Action.CHANGE)) or (reboot and bool(plan.of(Action.REBOOT)))
 
 
-def _apply(changing: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reboot: bool) -> None:
-    """Ansible on the hosts that need it, in one run; then look at each again: it must have come out as planned."""
+def _apply(work: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reboot: bool) -> dict[Target, Plan]:
+    """Ansible on the hosts that need it, in one run; then look at each again: it must have come out as planned.
+
+    Returns the plans of hosts that were rebooted and have more to change now: what only an answering GPU lets be judged.
+    """
     for target, plan in jobs.items():
         run.host(target.spec.name).put("apply", role_variables(plan, reboot=reboot))
 
     lost: list[KitError] = []
+    again: dict[Target, Plan] = {}
 
     def tell(event: ApplyEvent) -> None:
         # Hundreds of tasks that found nothing to do hide the one that changed something; the record has them all.
@@ -286,23 +297,40 @@ def _apply(changing: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reb
         if result.failures:
             raise KitError(list(result.failures), result.exit_code)
         before, after = jobs[one.target], _look(one, run, "verify-")
+        rebooted = reboot and bool(before.of(Action.REBOOT))
+        if rebooted and after.boot_id != before.boot_id and after.of(Action.CHANGE) and not _stuck(after):
+            again[one.target] = after
+            return
         _judge(one, after)
-        _converged(one, before, after, reboot)
-        took = f"{result.changed} tasks changed it in {result.seconds:.1f} s"
+        _converged(one, before, after, rebooted)
+        took = f"{result.changed} change{'' if result.changed == 1 else 's'} in {result.seconds:.1f} s"
         one.result["outcome"] = f"{took}; seen again: {text.plan_summary(after)}"
 
-    _each(changing, _forks(list(jobs)), confirm)
+    _each([one for one in work if one.target in jobs], _forks(list(jobs)), confirm)
+    return again
 
 
-def _converged(one: _Work, before: Plan, after: Plan, reboot: bool) -> None:
-    """Raises KitError(APPLY_FAILED) for what was applied and is still to change, or a reboot that did not happen."""
+def _stuck(after: Plan) -> bool:
+    """A host fresh from its reboot that cannot go on by itself."""
+    return after.refused or bool(after.of(Action.REBOOT))
+
+
+def _converged(one: _Work, before: Plan, after: Plan, rebooted: bool) -> None:
+    """Raises KitError(APPLY_FAILED) for what was applied and is still to change, or a reboot that did not happen or help."""
     problems = [
         failure("apply.not_converged", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next or "see the Ansible events")
         for s in after.of(Action.CHANGE)
     ]
-    if reboot and before.of(Action.REBOOT) and after.boot_id == before.boot_id:
+    if rebooted and after.boot_id == before.boot_id:
         step = "look at the host's console: it did not reboot"
         problems.append(failure("apply.not_rebooted", one.name, "a new boot id", after.boot_id, step))
+    elif rebooted:
+        step = "a reboot was made and did not mend it: look at the kernel log (`journalctl -k -b`) and the driver's packages"
+        problems += [
+            failure("apply.reboot_in_vain", f"{one.name}: {s.id}", s.expected, s.found or s.reason, step)
+            for s in after.of(Action.REBOOT)
+            if s.id != "reboot.host"
+        ]
     if problems and not after.refused:
         one.exit_code = ExitCode.OK
         raise KitError(problems, ExitCode.APPLY_FAILED)

@@ -8,8 +8,8 @@ from typing import Any
 
 from kit.plan.model import Action, Plan, Step
 
-ROLES = ("node", "memory", "cpu", "gpu", "driver", "container_engine", "firewall", "packages", "reboot")
-"""In the order in which they run."""
+ROLES = ("node", "memory", "cpu", "gpu", "container_engine", "firewall", "driver", "packages", "reboot")
+"""In the order in which they run. The driver comes after all that talks to GPUs: its new libraries do not, before a reboot."""
 FILE_KEYS = {"path", "content", "mode", "owner", "group", "check_with"}
 
 

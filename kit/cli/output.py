@@ -55,8 +55,14 @@ def _plain(value: object) -> object:
 
 
 def failure_lines(outcome: Outcome) -> list[str]:
-    """For the terminal: each failure once, the host named when its text does not."""
+    """For the terminal: each failure once, the host named when its text does not. What the shown plan refuses is only
+    counted: the plan says it better, and twice is a wall."""
     lines = [failure.text() for failure in outcome.failures]
     for name, host in outcome.hosts.items():
-        lines += [f.text() if f.where.startswith(name) else f"{name}: {f.text()}" for f in host.failures]
+        refused = [f for f in host.failures if outcome.text and f.code.startswith("plan.")]
+        if refused:
+            lines.append(
+                f"{name}: refused for {len(refused)} reason{'s' * (len(refused) > 1)}, shown with the plan; nothing was applied"
+            )
+        lines += [f.text() if f.where.startswith(name) else f"{name}: {f.text()}" for f in host.failures if f not in refused]
     return list(dict.fromkeys(lines))

@@ -21,7 +21,7 @@ from kit.plan.areas import (
 from kit.plan.model import Plan, Step
 from kit.spec.model import HostSpec, Lock
 
-AREAS = (gpus, driver, burn_in, hicache, node, memory, cpu, gpu_settings, container_engine, firewall, packages)
+AREAS = (driver, gpus, burn_in, hicache, node, memory, cpu, gpu_settings, container_engine, firewall, packages)
 """In the order in which the changes are carried out; holds come last, so that what this plan installs is held too."""
 
 
@@ -30,5 +30,6 @@ def make_plan(spec: HostSpec, lock: Lock, facts: Facts) -> Plan:
     steps: list[Step] = []
     for area in AREAS:
         steps += area.steps(spec, lock, facts)
+    steps = driver.after_reboot(spec, lock, facts, steps)
     steps += reboot.steps(spec, lock, facts, steps)
     return Plan(host=spec.name, boot_id=facts.host.boot_id, steps=tuple(guard.guarded(spec.name, facts, steps)))

@@ -78,6 +78,12 @@ def need(
     return keep(id, f"{what} is as declared", expected=expected, found=shown)
 
 
+def silent(id: str, gpus: Unknown, expected: object) -> Step:
+    """Refuse what only an answering GPU could tell: the same words for all of it, so that the one cause is seen as one."""
+    next = "look at driver.library, `nvidia-smi` and the kernel log on the host: the driver or a GPU does not answer"
+    return refuse(id, "no GPU answers, so it is not verified", expected=expected, found=gpus, next=next)
+
+
 def need_each(
     id: str,
     what: str,

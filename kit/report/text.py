@@ -58,14 +58,14 @@ def plan_text(plan: Plan, verbose: bool = False, where: Look | None = None) -> s
     shown = [s for s in plan.steps if s.action in (Action.CHANGE, Action.REBOOT) or (verbose and s.action is Action.KEEP)]
     for area, steps in words.by_area(shown).items():
         parts += [Text(), Text(one_line(area), style="bold underline" if where.colour else "")]
-        parts += [part for step in steps for part in _step(step, verbose, where)]
+        parts += [part for same in words.alike(steps) for part in _step(same, verbose, where)]
     refused = plan.of(Action.REFUSE)
     if refused:
         head = f"Refused: nothing is applied to {one_line(plan.host)} until these {len(refused)} are mended"
         if len(refused) == 1:
             head = f"Refused: nothing is applied to {one_line(plan.host)} until this is mended"
         parts += [Text(), Text(head, style="bold red")]
-        parts += [part for step in refused for part in _step(step, verbose, where)]
+        parts += [part for same in words.alike(refused) for part in _step(same, verbose, where)]
     kept = len(plan.of(Action.KEEP))
     if kept and not verbose:
         thing = "1 thing is" if kept == 1 else f"{kept} things are"
@@ -178,17 +178,22 @@ def _host_list(hosts: Sequence[tuple[str, HostOutcome]]) -> RenderableType:
     return Group(*parts)
 
 
-def _step(step: Step, verbose: bool, where: Look) -> Iterable[RenderableType]:
+def _step(same: Sequence[Step], verbose: bool, where: Look) -> Iterable[RenderableType]:
+    """One step, or several that say the same."""
+    step = same[0]
     style = STYLES[step.action]
+    head = one_line(step.id) if len(same) == 1 else f"{len(same)} that are alike"
     yield Text.assemble(
-        "  ", (f"{words.SYMBOLS[step.action]} {step.action.value:<6}", style), "  ", (one_line(step.id), "bold"),
+        "  ", (f"{words.SYMBOLS[step.action]} {step.action.value:<6}", style), "  ", (head, "bold"),
         (" (disruptive: never on a joined host)" if step.disruptive and step.action is Action.CHANGE else "", "dim"),
     )  # fmt: skip
+    if len(same) > 1:
+        yield Padding(Text(one_line(", ".join(s.id for s in same))), (0, 0, 0, 12))
     yield Padding(Text(one_line(step.reason)), (0, 0, 0, 12))
     lines = file_diff(step) if step.action is not Action.KEEP else ()
     # A diff says more than the two hashes that "expected" and "found" hold for a file.
     if not lines:
-        yield from _pair(step.expected, step.found, where)
+        yield from _pair(step.expected if len(same) == 1 else "", step.found, where)
     if step.next:
         yield _next(step.next)
     most = len(lines) if verbose else DIFF_LINES

@@ -56,6 +56,15 @@ def by_area(steps: Iterable[Step]) -> dict[str, list[Step]]:
     return areas
 
 
+def alike(steps: Iterable[Step]) -> list[tuple[Step, ...]]:
+    """Steps that say the same of several things (one silent driver, twenty things unread), together; files each alone."""
+    groups: dict[object, list[Step]] = {}
+    for step in steps:
+        key = step.id if step.file else (step.action, step.reason, step.found, step.next)
+        groups.setdefault(key, []).append(step)
+    return [tuple(group) for group in groups.values()]
+
+
 def steps_json(plan: Plan) -> list[dict[str, Any]]:
     """The ``steps`` of the JSON answer."""
     return [

@@ -6,6 +6,8 @@ hold); the loaded kernel module is then replaced by a reboot, a step of its own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kit.facts.model import Facts
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan.model import Action, Step
@@ -101,6 +103,33 @@ def _versions(spec: HostSpec, lock: Lock, facts: Facts, packages: list[Step]) ->
         *_fabric_manager(spec, lock, facts, loaded),
     ]
     return [_after_install(step, packages) for step in found] if spec.gpus.driver.manage == "install" else found
+
+
+BEFORE_REBOOT = ("gpu.", "driver.", "fabric_manager.", "burn_in.", "docker.cdi")
+"""Areas that cannot be judged, or set, while no GPU answers."""
+
+
+def after_reboot(spec: HostSpec, lock: Lock, facts: Facts, steps: Sequence[Step]) -> list[Step]:
+    """The steps, those that need an answering GPU put off until after the reboot that loads the driver of this plan.
+
+    A bare host has no driver yet, and new libraries do not talk to the module that is still loaded; neither is a fault of
+    the hardware. Once GPUs answer, what they say is judged as always.
+    """
+    packages = [s for s in steps if s.id.startswith("driver.package.")]
+    loaded = facts.gpu.driver_version if is_known(facts.gpu) else facts.gpu
+    answering = is_known(facts.gpu) and is_known(facts.gpu.gpus) and bool(facts.gpu.gpus)
+    ours = spec.gpus.driver.manage == "install" and not any(s.action is Action.REFUSE for s in packages)
+    coming = bool(pending(packages)) or not is_known(loaded) or loaded != lock.driver
+    if answering or not (ours and packages and coming):
+        return list(steps)
+    return [_put_off(s) if s.id.startswith(BEFORE_REBOOT) and s not in packages else s for s in steps]
+
+
+def _put_off(step: Step) -> Step:
+    if step.action not in (Action.REFUSE, Action.CHANGE) or step.found == "null":
+        return step
+    reason = "no GPU answers before the driver of this plan is loaded by a reboot; judged and set then"
+    return Step(id=step.id, action=Action.REBOOT, reason=reason, expected=step.expected, found=step.found, role="reboot")
 
 
 def _locked(id: str, what: str, fact: str | Unknown, locked: str | None) -> Step:

@@ -11,7 +11,7 @@ from itertools import permutations
 from kit.facts.model import Facts, Gpu, GpuStack
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan.model import Step
-from kit.plan.steps import keep, need, need_each, refuse
+from kit.plan.steps import keep, need, need_each, refuse, silent
 from kit.spec.model import Gpus, HostSpec, Lock
 
 SPARE_MEMORY_MIB = 1024
@@ -37,29 +37,28 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     want = spec.gpus
     stack = facts.gpu
     gpus: tuple[Gpu, ...] | Unknown = stack.gpus if is_known(stack) else stack
+    if not is_known(gpus):
+        return [*(silent(id, gpus, "as declared") for id in ("gpu.count", *CHECKS)), _xids(stack)]
     found = [_count(want, gpus)]
-    if not is_known(gpus) or not gpus:
-        why = show(gpus) if not is_known(gpus) else "no GPU answers"
-        found += [refuse(id, f"cannot be judged: {why}", expected="as declared", found=why, next=STACK_NEXT) for id in CHECKS]
+    if not gpus:
+        found += [silent(id, Unknown(unknown="there is no GPU"), "as declared") for id in CHECKS]
     else:
         found += _each(want, gpus)
         found += [_nvlink(want, gpus), _fabric(want, gpus), _pcie(want, gpus), _firmware(spec, gpus)]
     return [*found, _xids(stack)]
 
 
-STACK_NEXT = "look at `nvidia-smi` and the kernel log on the host; the driver or a GPU does not answer"
 WRONG_HOST = "this host is not the one that was declared: ask the provider, or correct gpus in the host's file"
 
 
-def _count(want: Gpus, gpus: tuple[Gpu, ...] | Unknown) -> Step:
-    found = len(gpus) if is_known(gpus) else gpus
+def _count(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
     return need(
         "gpu.count",
         "number of GPUs",
         gpus,
         lambda g: len(g) == want.count,
         expected=want.count,
-        found=found,
+        found=len(gpus),
         next="a GPU is missing or fell off the bus: look at `lspci -d 10de:` and the kernel log, then ask the provider",
     )
 

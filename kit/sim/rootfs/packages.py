@@ -76,7 +76,7 @@ def _build(package: Package, folder: Path) -> Path:
     for path in tree.rglob("*"):
         executable = path.is_file() and os.access(path, os.X_OK)
         path.chmod(0o755 if path.is_dir() or executable else 0o644)
-    (tree / "DEBIAN").mkdir(parents=True)
+    (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
     tree.chmod(0o755)
     (tree / "DEBIAN/control").write_text(_control(package))
     if package.conffiles:
