@@ -7,21 +7,42 @@ LIBRARY_DIR = "/usr/local/lib/b300kit"
 RUN_DIR = "/run/b300kit"
 UNIT_DIR = "/etc/systemd/system"
 
-CPU_CONFIG = f"{CONFIG_DIR}/cpu.json"
-CPU_SCRIPT = f"{LIBRARY_DIR}/cpu.py"
-CPU_UNIT = "b300kit-cpu.service"
+
+def boot_config(area: str) -> str:
+    """Settings of an area's boot unit."""
+    return f"{CONFIG_DIR}/{area}.json"
+
+
+def boot_script(area: str) -> str:
+    """What it runs."""
+    return f"{LIBRARY_DIR}/{area}.py"
+
+
+def boot_unit(area: str) -> str:
+    """Its name."""
+    return f"b300kit-{area}.service"
+
+
+def boot_result(area: str) -> str:
+    """What it read back, in this boot."""
+    return f"{RUN_DIR}/{area}.json"
+
+
+CPU_CONFIG = boot_config("cpu")
+CPU_SCRIPT = boot_script("cpu")
+CPU_UNIT = boot_unit("cpu")
 IRQBALANCE_ENV = f"{CONFIG_DIR}/irqbalance.env"
 IRQBALANCE_UNIT = "irqbalance.service"
 IRQBALANCE_DROP_IN = f"{UNIT_DIR}/irqbalance.service.d/b300kit.conf"
 
-GPU_CONFIG = f"{CONFIG_DIR}/gpu.json"
-GPU_SCRIPT = f"{LIBRARY_DIR}/gpu.py"
-GPU_UNIT = "b300kit-gpu.service"
-GPU_READ_BACK = f"{RUN_DIR}/gpu.json"
+GPU_CONFIG = boot_config("gpu")
+GPU_SCRIPT = boot_script("gpu")
+GPU_UNIT = boot_unit("gpu")
+GPU_READ_BACK = boot_result("gpu")
 
-MEMORY_CONFIG = f"{CONFIG_DIR}/memory.json"
-MEMORY_SCRIPT = f"{LIBRARY_DIR}/memory.py"
-MEMORY_UNIT = "b300kit-memory.service"
+MEMORY_CONFIG = boot_config("memory")
+MEMORY_SCRIPT = boot_script("memory")
+MEMORY_UNIT = boot_unit("memory")
 LIMITS = "/etc/security/limits.d/60-b300kit.conf"
 SYSCTL = "/etc/sysctl.d/60-b300kit.conf"
 FSTAB = "/etc/fstab"

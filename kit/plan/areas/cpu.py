@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kit.facts.model import Facts, LogicalCpu
 from kit.facts.unknown import is_known, show
-from kit.plan import render
+from kit.plan import boot_unit, render
 from kit.plan.areas import cores
-from kit.plan.model import Action, ManagedFile, Step
-from kit.plan.steps import change, file_step, keep, need, refuse, unit_step
-from kit.plan.where import CPU_CONFIG, CPU_SCRIPT, CPU_UNIT, IRQBALANCE_DROP_IN, IRQBALANCE_ENV, IRQBALANCE_UNIT, unit_file
+from kit.plan.model import Action, Step
+from kit.plan.steps import change, file_step, keep, need, refuse
+from kit.plan.where import CPU_UNIT, IRQBALANCE_DROP_IN, IRQBALANCE_ENV, IRQBALANCE_UNIT
 from kit.spec.model import HostSpec, Lock
 
 ROLE = "cpu"
@@ -19,7 +21,7 @@ WRONG_HOST = "this host is not the one that was declared: ask the provider, or c
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     """Refusals on the hardware, then files and the boot unit, then each setting as it is now."""
     outlook = cores.look(spec, facts)
-    files = _files(spec, facts, outlook)
+    irqbalance = _irqbalance_files(spec, facts, outlook)
     return [
         need(
             "cpu.sockets",
@@ -38,52 +40,48 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
             next=f"{WRONG_HOST}; or cores are switched off in the BIOS",
         ),
         outlook.fast_cores,
-        *files,
-        unit_step("cpu.unit", CPU_UNIT, facts, ROLE, files[:3], why="sets governor, C-states, interrupts and CLOS at each boot"),
+        *boot_unit.steps(
+            ROLE,
+            _settings(spec, outlook),
+            facts,
+            sets="priority cores, governor, C-states and interrupts",
+            after="systemd-modules-load.service irqbalance.service",
+        ),
+        *irqbalance,
         outlook.turbo,
         _governor(spec, facts),
         _cstates(spec, facts, outlook),
         _interrupts(spec, facts, outlook),
-        _irqbalance(spec, facts, files[3:]),
+        _irqbalance(spec, facts, irqbalance),
     ]
 
 
-def _files(spec: HostSpec, facts: Facts, outlook: cores.Outlook) -> list[Step]:
-    """Three of the boot unit, two of irqbalance. Without a core decision nothing is written about cores: it is refused anyway."""
-    housekeeping, off_serving = outlook.os_cpus, spec.cpu.interrupts == "off_serving_cores" and bool(outlook.os_cpus)
-    latency = spec.cpu.max_cstate_latency_us
-    settings = {
+def _moves_interrupts(spec: HostSpec, outlook: cores.Outlook) -> bool:
+    """Without a core decision nothing is written about cores: it is refused anyway."""
+    return spec.cpu.interrupts == "off_serving_cores" and bool(outlook.os_cpus)
+
+
+def _settings(spec: HostSpec, outlook: cores.Outlook) -> dict[str, Any]:
+    latency, system = spec.cpu.max_cstate_latency_us, outlook.os_cpus
+    where = {"cpus": render.cpu_list(system), "mask": render.cpu_mask(system)}
+    return {
         "governor": spec.cpu.governor,
         "cstates": None if latency is None else {"max_latency_us": latency, "cpus": render.cpu_list(outlook.fast_cpus)},
-        "interrupts": {"cpus": render.cpu_list(housekeeping), "mask": render.cpu_mask(housekeeping)} if off_serving else None,
+        "interrupts": where if _moves_interrupts(spec, outlook) else None,
         "priority": {"cpus": render.cpu_list(outlook.priority_cpus)} if outlook.priority_cpus else None,
     }
-    unit = render.text("cpu.service.j2", script=CPU_SCRIPT, config=CPU_CONFIG)
-    everywhere = [c.cpu for c in facts.cpu.logical]
-    banned = [c for c in everywhere if c not in housekeeping] if off_serving else []
+
+
+def _irqbalance_files(spec: HostSpec, facts: Facts, outlook: cores.Outlook) -> list[Step]:
+    system = set(outlook.os_cpus)
+    banned = [c.cpu for c in facts.cpu.logical if c.cpu not in system] if _moves_interrupts(spec, outlook) else []
     environment = render.file(
         IRQBALANCE_ENV, "irqbalance.env.j2", cpu_list=render.cpu_list(banned), cpu_mask=render.cpu_mask(banned)
     )
+    drop_in = render.file(IRQBALANCE_DROP_IN, "irqbalance.service.d.j2", environment=IRQBALANCE_ENV)
     return [
-        file_step("cpu.config_file", render.settings(CPU_CONFIG, settings), facts, ROLE, why="what the boot unit sets"),
-        file_step("cpu.script_file", render.script(CPU_SCRIPT, "cpu.py"), facts, ROLE, why="what the boot unit runs"),
-        file_step(
-            "cpu.unit_file",
-            ManagedFile(path=unit_file(CPU_UNIT), content=unit),
-            facts,
-            ROLE,
-            why="the boot unit",
-            disruptive=True,
-        ),
         file_step("cpu.irqbalance_file", environment, facts, ROLE, why="CPUs that irqbalance must leave alone"),
-        file_step(
-            "cpu.irqbalance_drop_in",
-            render.file(IRQBALANCE_DROP_IN, "irqbalance.service.d.j2", environment=IRQBALANCE_ENV),
-            facts,
-            ROLE,
-            why="lets irqbalance read it",
-            disruptive=True,
-        ),
+        file_step("cpu.irqbalance_drop_in", drop_in, facts, ROLE, why="lets irqbalance read it", disruptive=True),
     ]
 
 

@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from kit.facts.model import Facts, Gpu
 from kit.facts.unknown import Unknown, is_known, show
-from kit.plan import render
-from kit.plan.model import ManagedFile, Step
-from kit.plan.steps import change, file_step, keep, refuse, unit_step
-from kit.plan.where import GPU_CONFIG, GPU_READ_BACK, GPU_SCRIPT, GPU_UNIT, unit_file
+from kit.plan import boot_unit
+from kit.plan.model import Step
+from kit.plan.steps import change, keep, refuse, silent
+from kit.plan.where import GPU_UNIT
 from kit.spec.model import HostSpec, Lock
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ WATT = 1.0
 
 
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
-    """Files, unit, then each setting as the GPUs have it now."""
+    """The boot unit, then each setting as the GPUs have it now."""
     want = spec.gpus
     settings = {
         "count": want.count,
@@ -28,24 +28,17 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
         "power_limit_w": want.power_limit_w,
         "sm_clock_mhz": want.sm_clock_mhz,
     }
-    unit = render.text("gpu.service.j2", script=GPU_SCRIPT, config=GPU_CONFIG, result=GPU_READ_BACK)
-    files = [
-        file_step("gpu.config_file", render.settings(GPU_CONFIG, settings), facts, ROLE, why="what the boot unit sets"),
-        file_step("gpu.script_file", render.script(GPU_SCRIPT, "gpu.py"), facts, ROLE, why="what the boot unit runs"),
-        file_step(
-            "gpu.unit_file",
-            ManagedFile(path=unit_file(GPU_UNIT), content=unit),
-            facts,
-            ROLE,
-            why="the boot unit, after nvidia-persistenced",
-            disruptive=True,
-        ),
-    ]
     stack = facts.gpu
     gpus = stack.gpus if is_known(stack) else stack
     return [
-        *files,
-        unit_step("gpu.unit", GPU_UNIT, facts, ROLE, files, why="sets the GPUs at each boot and reads back", disruptive=True),
+        *boot_unit.steps(
+            ROLE,
+            settings,
+            facts,
+            sets="persistence, power limit and SM clock of the GPUs",
+            after="nvidia-persistenced.service nvidia-fabricmanager.service",
+            disruptive=True,
+        ),
         _set(
             "gpu.persistence",
             "persistence",
@@ -92,7 +85,7 @@ def _set(
 ) -> Step:
     """Change when a GPU differs. An unread value refuses, except with ``unset``: there is no record until our unit has run."""
     if not is_known(gpus):
-        return refuse(id, f"{what} is {show(gpus)}", expected=expected, found=gpus, next="the driver must answer first")
+        return silent(id, gpus, expected)
     values = {gpu.index: read(gpu) for gpu in gpus}
     unread = {i: v for i, v in values.items() if not is_known(v)}
     found = ", ".join(f"GPU {i}: {show(v)}" for i, v in values.items())
@@ -141,7 +134,7 @@ def _range(
     id: str, what: str, wanted: str, gpus: tuple[Gpu, ...] | Unknown, allowed: Callable[[Gpu], str | None], key: str
 ) -> Step:
     if not is_known(gpus):
-        return refuse(id, f"the {what}'s range is {show(gpus)}", expected=wanted, found=gpus, next="the driver must answer first")
+        return silent(id, gpus, wanted)
     bad = [text for text in map(allowed, gpus) if text]
     if bad:
         found = "; ".join(bad)

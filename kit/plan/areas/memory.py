@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kit.facts.model import Facts
 from kit.facts.unknown import Unknown, is_known, show
-from kit.plan import render
+from kit.plan import boot_unit, render
 from kit.plan.model import Action, ManagedFile, Step
-from kit.plan.steps import change, file_step, keep, refuse, unit_step
-from kit.plan.where import FSTAB, LIMITS, MEMORY_CONFIG, MEMORY_SCRIPT, MEMORY_UNIT, SYSCTL, unit_file
+from kit.plan.steps import change, file_step, keep, refuse
+from kit.plan.where import FSTAB, LIMITS, MEMORY_UNIT, SYSCTL
 from kit.spec.model import HostSpec, Lock
 
 ROLE = "memory"
@@ -18,14 +18,10 @@ RESTART = {"units_restart": [MEMORY_UNIT]}
 
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     """Files, the boot unit that sets what a boot loses, then each value as it is now."""
-    unit = _unit_files(spec, facts)
     sysctl = _sysctl_file(spec, facts)
     return [
         _limits_file(spec, facts),
-        *unit,
-        unit_step(
-            "memory.unit", MEMORY_UNIT, facts, ROLE, unit, why="sets /dev/shm, huge pages and THP at each boot, reads back"
-        ),
+        *_boot_unit(spec, facts),
         _shm(spec, facts),
         _huge_pages(spec, facts),
         _thp(spec, facts),
@@ -43,21 +39,15 @@ def _limits_file(spec: HostSpec, facts: Facts) -> Step:
     return file_step("memory.limits_file", file, facts, ROLE, why="limits of logins, read at each login")
 
 
-def _unit_files(spec: HostSpec, facts: Facts) -> list[Step]:
+def _boot_unit(spec: HostSpec, facts: Facts) -> list[Step]:
     want = spec.memory
     settings = {
         "shm_mib": round(want.shm_gib * 1024),
         "huge_pages": {"size_kib": want.huge_pages.size_kib, "count": want.huge_pages.count},
         "transparent_huge_pages": want.transparent_huge_pages,
     }
-    unit = ManagedFile(
-        path=unit_file(MEMORY_UNIT), content=render.text("memory.service.j2", script=MEMORY_SCRIPT, config=MEMORY_CONFIG)
-    )
-    return [
-        file_step("memory.config_file", render.settings(MEMORY_CONFIG, settings), facts, ROLE, why="what the boot unit sets"),
-        file_step("memory.script_file", render.script(MEMORY_SCRIPT, "memory.py"), facts, ROLE, why="what the boot unit runs"),
-        file_step("memory.unit_file", unit, facts, ROLE, why="the boot unit", disruptive=True),
-    ]
+    after = "local-fs.target systemd-sysctl.service"
+    return boot_unit.steps(ROLE, settings, facts, sets="shared memory size, huge pages and THP", after=after)
 
 
 def _shm(spec: HostSpec, facts: Facts) -> Step:
