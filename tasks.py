@@ -69,12 +69,18 @@ def fleet_schema(check: bool = False) -> Outcome:
     return commands.write_schemas(commands.schema_folder(), check)
 
 
-@command(hosts=True, help={"measure_cores": "Also measure each core's speed: loads the machine for a while."})
-def probe(targets: list[Target], measure_cores: bool = False) -> Outcome:
+@command(
+    hosts=True,
+    help={
+        "measure_cores": "Also measure each core's speed: loads the machine for a while.",
+        "burn_in": "Also check HBM, links and NCCL: loads idle GPUs for a while.",
+    },
+)
+def probe(targets: list[Target], measure_cores: bool = False, burn_in: bool = False) -> Outcome:
     """Facts of hosts, read-only."""
     from kit import flow
 
-    return flow.probe(targets, measure_cores)
+    return flow.probe(targets, measure_cores, burn_in)
 
 
 @command(hosts=True, help={"verbose": "Show also what stays as it is."})

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from kit.apply.ssh import Completed, Remote
 from kit.errors import ExitCode, KitError, failure
-from kit.facts.measured_cache import load
+from kit.facts.burn_in import with_burn_in
+from kit.facts.measured_cache import load, load_burn_in
 from kit.facts.model import Facts, parse
 from kit.facts.probe import COMMAND, probe_script
 from kit.facts.request import ProbeRequest
@@ -37,7 +38,8 @@ def collect(target: Target, request: ProbeRequest, remote: Remote) -> tuple[Fact
 
 
 def with_measured(facts: Facts, name: str) -> Facts:
-    """The same facts with the speeds measured earlier in this boot, when there are any."""
+    """The same facts with what was measured earlier in this boot: core speeds, burn-in."""
+    facts = with_burn_in(facts, load_burn_in(name, facts.host.boot_id))
     cached = load(name, facts.host.boot_id)
     if cached is None:
         return facts

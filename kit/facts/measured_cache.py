@@ -1,15 +1,20 @@
-"""Measured core speeds, kept on the control machine. They hold for one boot of one host, and are named so."""
+"""Measured figures, kept on the control machine. They hold for one boot of one host, and are named so."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kit.facts.burn_in_model import MeasuredBurnIn
 from kit.facts.model import MeasuredCores
 from kit.paths import cache_dir
+
+_BURN_IN = "burn-in"
+Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class _Entry(BaseModel):
@@ -19,29 +24,50 @@ class _Entry(BaseModel):
     notes: tuple[str, ...]
 
 
-def place(name: str, boot_id: str) -> Path:
-    """Where the speeds of one boot lie. A host's name and the boot id are plain words; anything else would not be a file name."""
+def place(name: str, boot_id: str, kind: str = "") -> Path:
+    """Where the figures of one boot lie. Host name and boot id are plain words; anything else would not be a file name."""
     if not (name + boot_id).replace("-", "").isalnum():
         raise ValueError(f"not a host name and boot id: {name!r} {boot_id!r}")
-    return cache_dir() / "measured" / f"{name}-{boot_id}.json"
+    return cache_dir() / "measured" / f"{name}-{boot_id}{'.' * bool(kind)}{kind}.json"
 
 
-def store(name: str, measured: MeasuredCores, notes: tuple[str, ...]) -> Path:
-    """Keep speeds, in one piece."""
-    path = place(name, measured.boot_id)
+def _keep(name: str, boot_id: str, text: str, kind: str = "") -> Path:
+    """Keep figures, in one piece."""
+    path = place(name, boot_id, kind)
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{name}", delete=False) as stream:
-        stream.write(_Entry(measured=measured, notes=notes).model_dump_json(indent=1))
+        stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
     Path(stream.name).replace(path)
     return path
 
 
-def load(name: str, boot_id: str) -> tuple[MeasuredCores, tuple[str, ...]] | None:
-    """(speeds, notes) of this boot; None when there are none, or the file is damaged: then they are simply not known."""
+def _read(name: str, boot_id: str, shape: type[Shape], kind: str = "") -> Shape | None:
+    """The figures of one boot; None when there are none, or the file is damaged: then they are simply not known."""
     try:
-        entry = _Entry.model_validate_json(place(name, boot_id).read_text())
+        return shape.model_validate_json(place(name, boot_id, kind).read_text())
     except (FileNotFoundError, ValidationError):
         return None
-    return (entry.measured, entry.notes) if entry.measured.boot_id == boot_id else None
+
+
+def store_burn_in(name: str, measured: MeasuredBurnIn) -> Path:
+    """Keep a burn-in."""
+    return _keep(name, measured.boot_id, measured.model_dump_json(indent=1), _BURN_IN)
+
+
+def load_burn_in(name: str, boot_id: str) -> MeasuredBurnIn | None:
+    """The burn-in of this boot, or None."""
+    found = _read(name, boot_id, MeasuredBurnIn, _BURN_IN)
+    return found if found is not None and found.boot_id == boot_id else None
+
+
+def store(name: str, measured: MeasuredCores, notes: tuple[str, ...]) -> Path:
+    """Keep core speeds."""
+    return _keep(name, measured.boot_id, _Entry(measured=measured, notes=notes).model_dump_json(indent=1))
+
+
+def load(name: str, boot_id: str) -> tuple[MeasuredCores, tuple[str, ...]] | None:
+    """(core speeds, notes) of this boot, or None."""
+    entry = _read(name, boot_id, _Entry)
+    return (entry.measured, entry.notes) if entry is not None and entry.measured.boot_id == boot_id else None

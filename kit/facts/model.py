@@ -6,18 +6,12 @@ Units are in the names: ``_khz``, ``_mib``, ``_kib``, ``_w``, ``_mhz``, ``_s``.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from kit.facts.base import Fact
+from kit.facts.base import FactsModel as _Facts
+from kit.facts.burn_in_model import MeasuredBurnIn
 from kit.facts.unknown import Unknown
-
-T = TypeVar("T")
-Fact = Annotated[T | Unknown, Field(union_mode="left_to_right")]
-
-
-class _Facts(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Host(_Facts):
@@ -267,11 +261,13 @@ class GpuStack(_Facts):
 
 
 class BurnIn(_Facts):
-    """Bandwidth and memory checks; Unknown when the tools are not on the host."""
+    """Bandwidth and memory checks of ``probe --burn-in``; Unknown until it ran in this boot, with this driver and these GPUs."""
 
     nccl_all_reduce_gbps: Fact[float]
     nvlink_gbps: Fact[float]
+    """One way, of the slowest pair."""
     hbm_ok: Fact[bool]
+    measured: Fact[MeasuredBurnIn] = Unknown(unknown="not measured")
 
 
 class Docker(_Facts):

@@ -26,8 +26,16 @@ def cores_script(program: dict[str, str] | None) -> bytes:
     return bundle.script("cores", program)
 
 
+def burn_in_script() -> bytes:
+    """Loads the GPUs and measures them. Argument: ``{"nccl_library": path or null, "timeout_s": seconds}`` in base64 JSON.
+    Prints ``measured``, or ``refused`` with the reasons."""
+    return bundle.script("burn_in")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--request"]:
         sys.stdout.write(ProbeRequest().encoded() + "\n")
+    elif sys.argv[1:] == ["--burn-in"]:
+        sys.stdout.buffer.write(burn_in_script())
     else:
         sys.stdout.buffer.write(probe_script())

@@ -181,11 +181,20 @@ class NetworkAccess(_Spec):
 
 
 class BurnIn(_Spec):
-    """Floors an operator trusts a rented node by; `absent` says that the host has no tool for it."""
+    """Floors an operator trusts a rented node by, judged on what `probe --burn-in` measured; `absent` says: not judged."""
 
-    nccl_all_reduce_gbps: Annotated[float, Field(gt=0)] | Literal["absent"] = "absent"
-    nvlink_gbps: Annotated[float, Field(gt=0)] | Literal["absent"] = "absent"
-    hbm: Literal["required", "absent"] = "absent"
+    nccl_all_reduce_gbps: Annotated[float, Field(gt=0)] | Literal["absent"] = Field(
+        "absent", description="Bus bandwidth of NCCL's all-reduce over all GPUs, GB/s (10^9 bytes)."
+    )
+    nvlink_gbps: Annotated[float, Field(gt=0)] | Literal["absent"] = Field(
+        "absent", description="Copies between two GPUs, one way, GB/s (10^9 bytes); the slowest pair counts."
+    )
+    hbm: Literal["required", "absent"] = Field(
+        "absent", description="Patterns in nearly all memory read back right, and no uncorrected ECC error meanwhile."
+    )
+    nccl_library: AbsolutePath | None = Field(
+        None, description="NCCL's file on the host, where the loader does not find libnccl.so.2 by itself."
+    )
     same_firmware: bool = True
     clock_synchronized: bool = True
 

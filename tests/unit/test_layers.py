@@ -23,6 +23,7 @@ EDGES = {
     "kit.apply.hostcheck": "runs pytest",
     "kit.apply.ssh": "runs ssh",
     "kit.apply.ssh_client": "runs ssh",
+    "kit.facts.burn_in_run": "talks to a host",
     "kit.facts.collect": "talks to a host",
     "kit.facts.measure": "compiles, talks to a host",
     "kit.facts.measured_cache": "keeps files",

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 
 from kit.facts.host import bundle
 from kit.facts.host.read import PATH, Json, Unreadable, kill
 
+_PR_SET_PDEATHSIG = 1
 MAX_ANSWER = 8 * 1024 * 1024
 
 
@@ -21,7 +25,9 @@ class Child:
     that the ssh session waits for.
     """
 
-    def __init__(self, entry: str, timeout_s: float) -> None:
+    def __init__(
+        self, entry: str, timeout_s: float, arguments: Sequence[str] = (), settings: Mapping[str, str] | None = None
+    ) -> None:
         self.entry = entry
         self.timeout_s = timeout_s
         self.deadline = time.monotonic() + timeout_s
@@ -30,11 +36,11 @@ class Child:
         self.words = _memory(b"")
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-"],
+                [sys.executable, "-I", "-", *arguments],
                 stdin=source,
                 stdout=self.answer,
                 stderr=self.words,
-                env={"PATH": PATH, "LC_ALL": "C", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+                env={"PATH": PATH, "LC_ALL": "C", "CUDA_DEVICE_ORDER": "PCI_BUS_ID", **(settings or {})},
                 cwd="/",
                 start_new_session=True,
             )
@@ -53,8 +59,12 @@ class Child:
             raise Unreadable(f"{self.entry} reader ended with {how} at: {self._last() or 'start'}")
         return json.loads(os.pread(self.answer, MAX_ANSWER, 0).decode())
 
+    def steps(self) -> list[str]:
+        """What it said it was doing so far."""
+        return os.pread(self.words, 65536, 0).decode("utf-8", "replace").strip().splitlines()
+
     def _last(self) -> str:
-        lines = os.pread(self.words, 65536, 0).decode("utf-8", "replace").strip().splitlines()
+        lines = self.steps()
         return lines[-1][:200] if lines else ""
 
 
@@ -63,6 +73,11 @@ def _memory(content: bytes) -> int:
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
+
+
+def die_with_parent() -> None:
+    """Called first in a child that loads the machine: whatever kills the parent, the load ends with it."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def doing(what: str) -> None:

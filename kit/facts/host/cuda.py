@@ -12,10 +12,18 @@ from kit.facts.host.read import Json, Unreadable, fact, unknown
 LIBRARY = "libcuda.so.1"
 MULTIPROCESSOR_COUNT = 16
 _NAMES = {
+    2: "out of memory",
     3: "not initialized",
     34: "stub library",
     100: "no device",
     101: "invalid device",
+    214: "uncorrectable ECC error",
+    217: "no peer access between these GPUs",
+    218: "invalid PTX",
+    220: "uncorrectable NVLink error",
+    222: "PTX newer than this driver",
+    700: "illegal address",
+    719: "launch failed",
     802: "system not yet initialized: the NVLink fabric is not up",
     803: "system driver mismatch",
     804: "forward compatibility not supported",
@@ -32,15 +40,15 @@ class Cuda:
         except OSError as error:
             raise Unreadable(f"no CUDA driver library: {error}") from None
 
-    def call(self, function: str, *arguments: Any) -> None:
-        """Raises Unreadable unless the function answers success."""
+    def call(self, function: str, *arguments: Any, good: tuple[int, ...] = (0,)) -> None:
+        """Raises Unreadable unless the function answers success, or another of the ``good`` codes."""
         try:
             found = getattr(self.library, function)
         except AttributeError:
             raise Unreadable(f"{function}: not in this library") from None
         found.restype = ctypes.c_int
         code = found(*arguments)
-        if code != 0:
+        if code not in good:
             raise Unreadable(f"{function}: error {code} ({_NAMES.get(code, 'see cuda.h')})")
 
     def integer(self, function: str, *after: Any) -> int:

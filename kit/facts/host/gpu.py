@@ -178,7 +178,7 @@ def read(children: tuple[Child, Child] | None, every: Json, boot_id: str, cpu_no
             gpu["sms"] = fact(partial(sms_of, gpu, devices, position, len(gpus)))
             gpu["numa_node"] = fact(partial(numa_node, gpu, cpu_nodes))
             gpu["locked_sm_clock"] = fact(partial(locked_clock, gpu, record))
-            del gpu["_nodes"], gpu["_cpus"]
+            del gpu["_nodes"], gpu["_cpus"], gpu["_processes"]
     return {
         "driver_version": fact(driver_version),
         "library_version": of("library_version"),

@@ -120,6 +120,17 @@ class Device:
         status = "success" if info.status == api.SUCCESS else api.ERRORS.get(info.status, f"error {info.status}")
         return [state, status]
 
+    def compute_processes(self) -> list[int]:
+        """Process ids with a CUDA context on it; as many as fit when there are very many."""
+        room = (api.ProcessInfo * 256)()
+        count = ctypes.c_uint(len(room))
+        try:
+            self.nvml.call("nvmlDeviceGetComputeRunningProcesses_v3", self.handle, ctypes.byref(count), room)
+        except api.NvmlError as error:
+            if error.code != api.INSUFFICIENT_SIZE:
+                raise
+        return [entry.pid for entry in room[: min(count.value, len(room))]]
+
     def memory_affinity(self) -> list[int]:
         return self._set("nvmlDeviceGetMemoryAffinity", 4, ctypes.c_uint(api.AFFINITY_NODE))
 
@@ -133,7 +144,8 @@ class Device:
         return [word * size + bit for word in range(words) for bit in range(size) if buffer[word] >> bit & 1]
 
     def read(self) -> Json:
-        """All of it. ``sms`` and ``locked_sm_clock`` are filled in by the parent; ``_nodes`` and ``_cpus`` are for it only."""
+        """All of it. ``sms`` and ``locked_sm_clock`` are filled in by the parent; ``_nodes``, ``_cpus`` and
+        ``_processes`` are for it only."""
 
         def one(reader: Callable[[], Json], name: str) -> Json:
             doing(f"GPU {self.index} {name}")
@@ -202,6 +214,7 @@ class Device:
             "inforom": text("nvmlDeviceGetInforomImageVersion"),
             "_nodes": one(self.memory_affinity, "memory affinity"),
             "_cpus": one(self.cpu_affinity, "CPU affinity"),
+            "_processes": one(self.compute_processes, "compute processes"),
         }
 
 

@@ -14,6 +14,7 @@ NOT_SUPPORTED_TEXT = "not supported"
 SUCCESS = 0
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
+INSUFFICIENT_SIZE = 7
 FUNCTION_NOT_FOUND = 13
 
 ERRORS: dict[int, str] = {
@@ -142,6 +143,17 @@ class FieldValue(ctypes.Structure):
         ("valueType", ctypes.c_uint),
         ("nvmlReturn", ctypes.c_uint),
         ("value", Value),
+    ]
+
+
+class ProcessInfo(ctypes.Structure):
+    """nvmlProcessInfo_t as nvmlDeviceGetComputeRunningProcesses_v3 fills it."""
+
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("usedGpuMemory", ctypes.c_ulonglong),
+        ("gpuInstanceId", ctypes.c_uint),
+        ("computeInstanceId", ctypes.c_uint),
     ]
 
 
