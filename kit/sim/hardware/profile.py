@@ -74,6 +74,10 @@ class Gpu(_Data):
     nvlink_version: Number
     nvlink_mbps: Number
     p2p: Number
+    hbm_gbps: Number = Field(description="Memory bandwidth that a program measures, GB/s.")
+    hbm_fault_mib: Number = Field(description="Where one word of the memory does not hold what is written; -1: nowhere.")
+    p2p_gbps: Number = Field(description="Copies from this GPU to another, GB/s.")
+    nccl_gbps: Number = Field(description="NCCL's bus bandwidth; the lowest of all GPUs counts.")
     pcie_generation: Number
     pcie_generation_max: Number
     pcie_width: Number

@@ -1,4 +1,4 @@
-"""Compile the NVML and CUDA stubs on the control machine.
+"""Compile the NVML, CUDA and NCCL stubs on the control machine.
 
 Not in the guest: a compiler there would triple the root file system. The control machine's libc may be newer than the
 guest's, so the stubs use old symbols only, and the result is checked for newer ones.
@@ -17,8 +17,16 @@ GUEST_LIBC = (2, 36)
 """Of Debian 12."""
 LIBRARIES = {
     "libnvidia-ml.so.1": ("hardware.c", "nvml.c", "nvml_read.c", "nvml_write.c"),
-    "libcuda.so.1": ("hardware.c", "cuda.c"),
+    "libcuda.so.1": ("hardware.c", "cuda.c", "cuda_work.c"),
+    "libnccl.so.2": ("hardware.c", "nccl.c"),
 }
+_NCCL = "2.28.3"
+
+
+def file_name(library: str, driver: str) -> str:
+    """What the link of that name points to: the driver's libraries carry its version. Pure."""
+    stem = library.rsplit(".", 1)[0]
+    return f"{stem}.{_NCCL if library == 'libnccl.so.2' else driver}"
 
 
 def newest_libc(symbols: str) -> tuple[int, ...]:
@@ -28,7 +36,7 @@ def newest_libc(symbols: str) -> tuple[int, ...]:
 
 
 def build(folder: Path) -> None:
-    """Put both libraries into `folder`. Raises KitError(INTERNAL, ``sim.stub_libc``) when the guest could not load one."""
+    """Put the libraries into `folder`. Raises KitError(INTERNAL, ``sim.stub_libc``) when the guest could not load one."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, sources in LIBRARIES.items():
         target = folder / name

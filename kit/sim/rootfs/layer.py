@@ -142,7 +142,7 @@ def hardware_layer(
         libraries = work / "usr/lib/x86_64-linux-gnu"
         libraries.mkdir(parents=True)
         for library in stubs_build.LIBRARIES:
-            versioned = f"{library.removesuffix('.1')}.{profile.driver.library}"
+            versioned = stubs_build.file_name(library, profile.driver.library)
             shutil.copyfile(kit / "opt/sim/lib" / library, libraries / versioned)
             (libraries / library).symlink_to(versioned)
         work.rename(target)

@@ -1,11 +1,8 @@
-/* Simulated libcuda.so.1: the count, names, memory and attributes that say what a GPU is. No contexts, no kernels. */
+/* Simulated libcuda.so.1: the count, names, memory and attributes that say what a GPU is. Its work is in cuda_work.c. */
 #define _POSIX_C_SOURCE 200809L
-#include "hardware.h"
+#include "cuda.h"
 
 #include <stdio.h>
-
-enum { CUDA_OK = 0, CUDA_INVALID_VALUE = 1, CUDA_NOT_INITIALIZED = 3, CUDA_NO_DEVICE = 100, CUDA_INVALID_DEVICE = 101,
-       CUDA_DRIVER_MISMATCH = 803, CUDA_SYSTEM_NOT_READY = 802 };
 
 static int ready;
 
@@ -23,6 +20,9 @@ static int count(void)
     int value = 0;
     return number(-1, "count", &value) == CUDA_OK ? value : 0;
 }
+
+int sim_cuda_ready(void) { return ready; }
+int sim_cuda_count(void) { return count(); }
 
 int cuInit(unsigned flags)
 {

@@ -50,6 +50,12 @@ typedef struct {
     unsigned char health_summary;
 } fabric_t;
 
+typedef struct {
+    unsigned pid;
+    unsigned long long memory;
+    unsigned gpu_instance, compute_instance;
+} process_t;
+
 /* Start a function: delay or hang, then refuse when the library was not initialized. */
 int sim_begin(const char *function);
 

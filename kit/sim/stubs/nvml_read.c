@@ -213,3 +213,22 @@ int nvmlDeviceGetP2PStatus(device_t a, device_t b, int index, int *out)
         return SIM_OK;
     return sim_unsigned(a->index, "p2p", (unsigned *)out);
 }
+
+/* A GPU whose facts name no process has none. */
+int nvmlDeviceGetComputeRunningProcesses_v3(device_t d, unsigned *count, process_t *out)
+{
+    unsigned pid = 0, room;
+
+    BEGIN;
+    room = *count;
+    if (sim_unsigned(d->index, "compute_pid", &pid) != SIM_OK || pid == 0) {
+        *count = 0;
+        return SIM_OK;
+    }
+    *count = 1;
+    if (room < 1)
+        return SIM_INSUFFICIENT_SIZE;
+    memset(out, 0, sizeof *out);
+    out->pid = pid;
+    return SIM_OK;
+}
