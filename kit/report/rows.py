@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kit.facts.model import BurnIn, Cpu, Docker, Facts, LogicalCpu
+from kit.facts.model import Cpu, Docker, Facts, LogicalCpu
 from kit.facts.unknown import is_known
 from kit.report import row as rows
+from kit.report.burn_in_rows import area as burn_in_area
 from kit.report.clean import one_line
 from kit.report.gpu_rows import gpu_areas
 from kit.report.row import Area, Row, gib, row
@@ -23,7 +24,7 @@ def areas(facts: Facts, spec: HostSpec | None = None) -> tuple[Area, ...]:
         _cpus(facts.cpu, spec),
         _memory(facts, spec),
         _node(facts, spec),
-        _burn_in(facts.burn_in, facts, spec),
+        burn_in_area(facts, spec),
         Area("Disks", tuple(_disk_rows(facts)), long=True),
         Area("Packages", tuple(_package_rows(facts)), long=True),
         Area("Services", tuple(_service_rows(facts)), long=True),
@@ -162,28 +163,6 @@ def _node(facts: Facts, spec: HostSpec | None) -> Area:
             row("Listening", facts.firewall.listening_tcp, text=lambda v: ", ".join(v) or "nothing"),
             row("Joined to a router", facts.membership.joined),
             row("Engine runs", facts.membership.engine_active),
-        ),
-    )
-
-
-def _burn_in(burn_in: BurnIn, facts: Facts, spec: HostSpec | None) -> Area:
-    want = spec.burn_in if spec else None
-
-    def floor(value: object) -> str:
-        return "" if value is None else "absent" if value == "absent" else f"at least {value} GB/s"
-
-    return Area(
-        "Burn-in",
-        (
-            row(
-                "NCCL all-reduce",
-                burn_in.nccl_all_reduce_gbps,
-                floor(want and want.nccl_all_reduce_gbps),
-                lambda v: f"{v:g} GB/s",
-            ),
-            row("NVLink", burn_in.nvlink_gbps, floor(want and want.nvlink_gbps), lambda v: f"{v:g} GB/s"),
-            row("HBM check", burn_in.hbm_ok, want.hbm if want else "", lambda v: "passed" if v else "failed"),
-            row("Clock synchronized", facts.host.clock_synchronized, want.clock_synchronized if want else ""),
         ),
     )
 
