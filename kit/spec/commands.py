@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +10,39 @@ from kit import paths
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.outcome import Outcome
 from kit.spec import schema
-from kit.spec.load import load_fleet, shown
-from kit.spec.model import Fleet
+from kit.spec.load import load_examples, load_fleet, shown
+from kit.spec.model import Fleet, HostSpec
 from kit.spec.select import groups, targets
 
 
 def check(directories: Sequence[Path]) -> Outcome:
     """Are all specs of all fleets valid? Every failure of every file; exit 2 when there is one."""
     fleets: list[Fleet] = []
+    examples: dict[str, dict[str, HostSpec]] = {}
     failures: list[Failure] = []
     for directory in directories:
         try:
             fleet = load_fleet(directory)
+            fleets.append(fleet)
+            failures += _profiles(fleet, "hosts", fleet.hosts)
+            examples[fleet.directory] = load_examples(fleet)
+            failures += _profiles(fleet, "examples", examples[fleet.directory])
         except KitError as error:
             failures += error.failures
-            continue
-        fleets.append(fleet)
-        failures += _profiles(fleet)
     try:
         targets(fleets)
     except KitError as error:
         failures += error.failures
     told: list[dict[str, Any]] = [
-        {"directory": fleet.directory, "hosts": sorted(fleet.hosts), "groups": dict(groups([fleet]))} for fleet in fleets
+        {
+            "directory": fleet.directory,
+            "hosts": sorted(fleet.hosts),
+            "groups": dict(groups([fleet])),
+            "examples": sorted(examples.get(fleet.directory, ())),
+        }
+        for fleet in fleets
     ]
-    lines = [
-        f"{shown(Path(fleet.directory))}: {_count(len(fleet.hosts), 'host')} valid: {', '.join(fleet.hosts)}" for fleet in fleets
-    ]
+    lines = [f"{shown(Path(one['directory']))}: {_valid('host', one['hosts'])}{_more(one['examples'])}" for one in told]
     code = ExitCode.USAGE if failures else ExitCode.OK
     return Outcome(
         "fleet.check",
@@ -47,11 +53,16 @@ def check(directories: Sequence[Path]) -> Outcome:
     )
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _valid(noun: str, names: Sequence[str]) -> str:
+    count = f"{len(names)} {noun}{'' if len(names) == 1 else 's'}"
+    return f"{count} valid: {', '.join(names)}" if names else f"no {noun} yet"
 
 
-def _profiles(fleet: Fleet) -> list[Failure]:
+def _more(examples: Sequence[str]) -> str:
+    return f"; {_valid('example', examples)}" if examples else ""
+
+
+def _profiles(fleet: Fleet, kind: str, specs: Mapping[str, HostSpec]) -> list[Failure]:
     """Engine names are checked once there are engine profiles at all; until then nothing reads the name."""
     folder = Path(fleet.directory) / "engines"
     if not folder.is_dir():
@@ -59,9 +70,9 @@ def _profiles(fleet: Fleet) -> list[Failure]:
     known = sorted(path.stem for path in folder.glob("*.yml"))
     return [
         failure(
-            "spec.unknown_engine", f"hosts/{name}.yml engine", f"one of {', '.join(known)}", repr(spec.engine), "add the profile"
+            "spec.unknown_engine", f"{kind}/{name}.yml engine", f"one of {', '.join(known)}", repr(spec.engine), "add the profile"
         )
-        for name, spec in fleet.hosts.items()
+        for name, spec in specs.items()
         if spec.engine not in known
     ]
 

@@ -19,7 +19,7 @@ from kit.spec import check, explain, strict_yaml
 from kit.spec.model import Fleet, FleetFile, HostSpec, Lock
 from kit.spec.select import select, targets
 
-__all__ = ["load_fleet", "load_fleets", "load_host", "select"]
+__all__ = ["load_examples", "load_fleet", "load_fleets", "load_host", "select"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -69,7 +69,7 @@ def load_fleet(directory: Path) -> Fleet:
     lock = _read(directory, directory / "lock.yml", Lock)
     failures: list[Failure] = []
     reads: dict[str, _Read[HostSpec]] = {}
-    for path in _host_files(directory, failures):
+    for path in _host_files(directory / "hosts", failures):
         reads[path.stem] = _read_host(directory, path)
     hosts = {stem: read.value for stem, read in reads.items() if read.value is not None}
     failures += [*file.failures, *lock.failures, *(f for read in reads.values() for f in read.failures)]
@@ -95,8 +95,23 @@ def load_host(path: Path) -> HostSpec:
     return read.value
 
 
-def _host_files(directory: Path, failures: list[Failure]) -> list[Path]:
-    folder = directory / "hosts"
+def load_examples(fleet: Fleet) -> dict[str, HostSpec]:
+    """The files of ``examples/``: there to be copied, held to all that a host's file is held to, and selected by nothing.
+
+    Raises KitError(USAGE) with every failure in them.
+    """
+    directory, failures = Path(fleet.directory), list[Failure]()
+    reads = {path.stem: _read_host(directory, path) for path in _host_files(directory / "examples", failures)}
+    for stem, read in reads.items():
+        if read.value is not None:
+            read.failures.extend(_place(read, finding) for finding in check.check_lock(fleet.lock, {stem: read.value}))
+    failures += [f for read in reads.values() for f in read.failures]
+    if failures:
+        raise KitError(failures, ExitCode.USAGE)
+    return {stem: read.value for stem, read in reads.items() if read.value is not None}
+
+
+def _host_files(folder: Path, failures: list[Failure]) -> list[Path]:
     if not folder.is_dir():
         return []
     found = []
@@ -135,7 +150,7 @@ def _read(directory: Path, path: Path, model: type[M]) -> _Read[M]:
     told = {p.path for p in document.problems}
     if not document.lines or () in told:
         if not failures:
-            failures.append(failure("spec.empty", file, "keys and values", "an empty file", "see fleet/hosts/example.yml"))
+            failures.append(failure("spec.empty", file, "keys and values", "an empty file", "see fleet/examples/example.yml"))
         return _Read(file, document, None, failures)
     value: M | None = None
     try:

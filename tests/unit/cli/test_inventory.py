@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +14,9 @@ import pytest
 from kit import paths
 from kit.apply.ssh import ssh_options
 from kit.spec.load import load_fleet
+from tests.unit.spec.conftest import example_fleet
 
 PROGRAM = Path(sys.executable).with_name("ansible-inventory")
-EXAMPLE = paths.ROOT / "fleet"
 
 
 def ansible(*words: str) -> subprocess.CompletedProcess[str]:
@@ -25,9 +24,15 @@ def ansible(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def listed() -> dict[str, Any]:
-    """The shipped fleet as Ansible sees it, told without a warning."""
-    done = ansible("-i", "fleet", "--list")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fleet of one host."""
+    return example_fleet(tmp_path_factory.mktemp("ansible") / "fleet")
+
+
+@pytest.fixture(scope="module")
+def listed(fleet: Path) -> dict[str, Any]:
+    """The fleet as Ansible sees it, told without a warning."""
+    done = ansible("-i", str(fleet), "--list")
     assert (done.returncode, done.stderr) == (0, "")
     parsed: dict[str, Any] = json.loads(done.stdout)
     return parsed
@@ -38,8 +43,8 @@ def test_hosts_and_groups_are_the_fleets(listed: dict[str, Any]) -> None:
     assert list(listed["_meta"]["hostvars"]) == ["example"]
 
 
-def test_ssh_is_called_as_invoke_calls_it(listed: dict[str, Any]) -> None:
-    spec = load_fleet(EXAMPLE).hosts["example"]
+def test_ssh_is_called_as_invoke_calls_it(listed: dict[str, Any], fleet: Path) -> None:
+    spec = load_fleet(fleet).hosts["example"]
     # Text is marked as not to be templated, so that no spec can run a Jinja2 expression.
     marked = listed["_meta"]["hostvars"]["example"]
     variables = {key: value["__ansible_unsafe"] if isinstance(value, dict) else value for key, value in marked.items()}
@@ -49,8 +54,7 @@ def test_ssh_is_called_as_invoke_calls_it(listed: dict[str, Any]) -> None:
 
 
 def test_a_broken_spec_ends_ansible_too(tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLE, tmp_path / "fleet")
-    path = tmp_path / "fleet/hosts/example.yml"
+    path = example_fleet(tmp_path / "fleet") / "hosts/example.yml"
     path.write_text(path.read_text().replace("sms: 148", "smss: 148"))
     done = ansible("-i", str(tmp_path / "fleet"), "--list")
     assert "did you mean 'sms'?" in done.stderr

@@ -71,7 +71,7 @@ def three_hosts(root: Path) -> str:
     """A fleet of three, as B300KIT_FLEET."""
     from kit import paths
 
-    text = (paths.ROOT / "fleet/hosts/example.yml").read_text()
+    text = (paths.ROOT / "fleet/examples/example.yml").read_text()
     folder = root / "fleet"
     (folder / "hosts").mkdir(parents=True)
     (folder / "fleet.yml").write_text("schema_version: 1\ngroups: {few: [a, b]}\n")

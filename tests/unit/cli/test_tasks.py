@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from invoke.program import Program as Stock
 
 import tasks
+from kit import paths
 from kit.cli.command import KitTask
 from kit.cli.program import Program
 
@@ -72,7 +75,29 @@ def test_listing_imports_nothing_heavy_and_is_quick(invoke: Invoke) -> None:
 def test_the_shipped_fleet_is_valid_from_any_folder(invoke: Invoke) -> None:
     told = invoke("fleet.check", "--format", "json", planted=False)
     assert told.code == 0
-    assert told.document["result"]["fleets"][0]["hosts"] == ["example"]
+    (fleet,) = told.document["result"]["fleets"]
+    assert (fleet["hosts"], fleet["examples"]) == ([], ["example"])
+
+
+def test_the_example_is_checked_and_is_no_host(invoke: Invoke, tmp_path: Path) -> None:
+    """An operator's `all` is what they run; the example's address answers to nobody."""
+    folder = tmp_path / "fleet"
+    shutil.copytree(paths.ROOT / "fleet", folder)
+    told = invoke("plan", "--host", "all", "--format", "json", planted=False, B300KIT_FLEET=str(folder))
+    assert told.code == 2
+    assert [failure["code"] for failure in told.document["failures"]] == ["cli.no_host"]
+    for old, new, code in (
+        ("sms: 148", "smss: 148", "spec.unknown_key"),
+        ("- containerd", "- containerd.io", "spec.lock_entry"),
+        ("name: example", "name: other", "spec.file_name"),
+    ):
+        text = (paths.ROOT / "fleet/examples/example.yml").read_text()
+        assert old in text
+        (folder / "examples/example.yml").write_text(text.replace(old, new, 1))
+        told = invoke("fleet.check", "--format", "json", planted=False, B300KIT_FLEET=str(folder))
+        assert told.code == 2
+        assert [failure["code"] for failure in told.document["failures"]] == [code]
+        assert "examples/example.yml:" in told.document["failures"][0]["where"]
 
 
 def test_the_schemas_are_those_of_the_models(invoke: Invoke) -> None:

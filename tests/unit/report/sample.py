@@ -30,7 +30,7 @@ def unknown(why: str) -> dict[str, str]:
 
 
 def spec(name: str = "b300-01") -> HostSpec:
-    raw = yaml.safe_load((ROOT / "fleet/hosts/example.yml").read_text())
+    raw = yaml.safe_load((ROOT / "fleet/examples/example.yml").read_text())
     raw["network"]["engine"]["ports"] = "30000"
     raw["network"]["metrics"]["ports"] = "29000"
     return HostSpec.model_validate({**raw, "name": name})

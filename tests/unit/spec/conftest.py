@@ -1,4 +1,4 @@
-"""A fleet folder to break: the shipped example, copied."""
+"""A fleet folder to break: the shipped example as a host."""
 
 from __future__ import annotations
 
@@ -12,17 +12,25 @@ from kit import paths
 from kit.errors import ExitCode, Failure, KitError
 from kit.spec.load import load_fleet
 
-EXAMPLE = paths.ROOT / "fleet"
+SHIPPED = paths.ROOT / "fleet"
+
+
+def example_fleet(folder: Path) -> Path:
+    """The shipped fleet with its example as a host, in a group."""
+    (folder / "hosts").mkdir(parents=True)
+    for name in ("fleet.yml", "lock.yml"):
+        shutil.copy(SHIPPED / name, folder / name)
+    shutil.copy(SHIPPED / "examples/example.yml", folder / "hosts/example.yml")
+    text = (folder / "fleet.yml").read_text()
+    assert "groups: {}" in text
+    (folder / "fleet.yml").write_text(text.replace("groups: {}", "groups:\n  b300: [example]"))
+    return folder
 
 
 @pytest.fixture
 def fleet(tmp_path: Path) -> Path:
-    """A copy of the shipped fleet, alone."""
-    folder = tmp_path / "fleet"
-    (folder / "hosts").mkdir(parents=True)
-    for name in ("fleet.yml", "lock.yml", "hosts/example.yml"):
-        shutil.copy(EXAMPLE / name, folder / name)
-    return folder
+    """A fleet folder of one host."""
+    return example_fleet(tmp_path / "fleet")
 
 
 Edit = Callable[..., None]

@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 from kit.errors import KitError
-from kit.spec.load import load_fleet, load_fleets
+from kit.spec.load import load_examples, load_fleet, load_fleets
 
-from .conftest import EXAMPLE, Edit, failures_of
+from .conftest import SHIPPED, Edit, example_fleet, failures_of
 
 
-def test_the_shipped_fleet_is_the_documented_node() -> None:
-    spec = load_fleet(EXAMPLE).hosts["example"]
+def test_the_shipped_example_is_the_documented_node_and_nobodys_host() -> None:
+    fleet = load_fleet(SHIPPED)
+    assert fleet.hosts == {}
+    spec = load_examples(fleet)["example"]
     assert (spec.gpus.count, spec.gpus.sms, spec.gpus.compute_capability, spec.gpus.memory_mib) == (4, 148, "10.3", 275040)
     assert (spec.gpus.power_limit_w, spec.gpus.sm_clock_mhz) == (1100, 2032)
     assert (spec.cpu.packages, spec.cpu.physical_cores) == (2, 128)
@@ -157,5 +159,5 @@ def test_editors_leftovers_are_left_alone(fleet: Path) -> None:
 
 def test_two_fleets_with_one_name_are_refused(fleet: Path, tmp_path: Path) -> None:
     with pytest.raises(KitError) as caught:
-        load_fleets([EXAMPLE, fleet])
+        load_fleets([example_fleet(tmp_path / "other"), fleet])
     assert [failure.code for failure in caught.value.failures] == ["spec.two_fleets"]

@@ -14,7 +14,7 @@ from kit.errors import ExitCode
 from kit.spec import schema, strict_yaml
 from kit.spec.commands import write_schemas
 
-FILES = {"host": "hosts/example.yml", "fleet": "fleet.yml", "lock": "lock.yml"}
+FILES = {"host": "examples/example.yml", "fleet": "fleet.yml", "lock": "lock.yml"}
 
 
 def of(kind: str) -> Any:
