@@ -43,6 +43,12 @@ def test_hosts_and_groups_are_the_fleets(listed: dict[str, Any]) -> None:
     assert list(listed["_meta"]["hostvars"]) == ["example"]
 
 
+def test_the_shipped_fleet_is_an_inventory_without_hosts() -> None:
+    done = ansible("-i", "fleet", "--list")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["_meta"]["hostvars"] == {}
+
+
 def test_ssh_is_called_as_invoke_calls_it(listed: dict[str, Any], fleet: Path) -> None:
     spec = load_fleet(fleet).hosts["example"]
     # Text is marked as not to be templated, so that no spec can run a Jinja2 expression.
