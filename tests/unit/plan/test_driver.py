@@ -63,6 +63,29 @@ def test_installed_but_still_the_old_module_is_a_reboot_not_a_refusal() -> None:
     assert not found.of(Action.CHANGE)
 
 
+def test_a_bare_host_gets_its_driver_first_and_its_gpus_are_judged_after_the_reboot() -> None:
+    bare = {"gpu": {"unknown": "no NVIDIA driver"}, f"packages__{NAME}": {"unknown": "not installed"}}
+    found = plan(**bare)
+    assert not found.refused, [s.reason for s in found.of(Action.REFUSE)]
+    off = {s.id for s in found.of(Action.REBOOT)}
+    assert {"gpu.count", "gpu.sms", "gpu.persistence", "gpu.sm_clock", "driver.lock", "reboot.host"} <= off
+    assert "gpu" not in role_variables(found, reboot=True)["b300kit_roles"], "its settings cannot be made before the reboot"
+
+
+def test_gpus_that_answer_are_judged_at_once() -> None:
+    found = plan(gpu__gpus=[])
+    assert "gpu.count" in {s.id for s in found.of(Action.REBOOT)}
+    document = world.provisioned_document(world.declared())
+    three = document["gpu"]["gpus"][:3]
+    assert "gpu.count" in {s.id for s in plan(gpu__gpus=three).of(Action.REFUSE)}
+
+
+def test_silent_gpus_under_a_driver_that_is_only_checked_are_refused() -> None:
+    document = world.provisioned_document(world.declared())
+    document["gpu"] = {"unknown": "no NVIDIA driver"}
+    assert "gpu.count" in {s.id for s in make_plan(world.declared(), world.LOCK, parse(document)).of(Action.REFUSE)}
+
+
 def test_the_right_version_not_held_is_a_change() -> None:
     loose = {"version": "580.105.08-1", "held": False, "candidate": "580.105.08-1"}
     assert f"driver.package.{NAME}" in {s.id for s in plan(**{f"packages__{NAME}": loose}).of(Action.CHANGE)}
