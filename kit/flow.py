@@ -10,89 +10,44 @@ from __future__ import annotations
 import getpass
 import logging
 import socket
-import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from kit import paths
 from kit.apply import ansible, hostcheck
 from kit.apply.result import ApplyEvent
-from kit.apply.ssh import Remote, host_lock
+from kit.apply.ssh import host_lock
 from kit.apply.variables import role_variables
-from kit.cli.exit import of_hosts
-from kit.errors import ExitCode, Failure, KitError, failure
+from kit.errors import ExitCode, KitError, failure
 from kit.facts.burn_in_run import burn_in as load_gpus
 from kit.facts.collect import collect
 from kit.facts.measure import measure_cores as measure
 from kit.facts.model import Facts
 from kit.facts.unknown import is_known
-from kit.outcome import HostOutcome, Outcome
+from kit.outcome import Outcome
 from kit.plan.areas import cores
 from kit.plan.make import make_plan
 from kit.plan.model import Action, Plan
 from kit.plan.wanted import wanted
-from kit.record import read
 from kit.record.store import Run
 from kit.report import metrics, text
 from kit.spec.load import load_fleets
 from kit.spec.select import targets as all_targets
 from kit.spec.target import Target
+from kit.work import Work, each, finish, forks, recorded, remote
 
 log = logging.getLogger("kit.flow")
 
 FABRIC_POLL_S = 2.0
 
 
-@dataclass
-class _Work:
-    """One host on its way through the stages."""
-
-    target: Target
-    facts: Facts | None = None
-    plan: Plan | None = None
-    failures: list[Failure] = field(default_factory=list)
-    exit_code: int = ExitCode.OK
-    result: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        return self.target.spec.name
-
-    def fail(self, error: KitError) -> None:
-        """Keep every failure; the first exit code stands."""
-        self.failures += error.failures
-        self.exit_code = self.exit_code or error.exit_code
-
-
-def _each(work: Sequence[_Work], forks: int, do: Callable[[_Work], None]) -> None:
-    """Run ``do`` for each host at once; a host's KitError ends that host alone."""
-
-    def guarded(one: _Work) -> None:
-        try:
-            do(one)
-        except KitError as error:
-            one.fail(error)
-
-    if not work:
-        return
-    with ThreadPoolExecutor(max_workers=min(forks, len(work)), thread_name_prefix="host") as pool:
-        list(pool.map(guarded, work))
-
-
-def _remote(target: Target) -> Remote:
-    return Remote(target.spec.connection, target.spec.name, target.fleet.ssh_connect_timeout_s)
-
-
-def _probe(one: _Work, run: Run, label: str = "facts") -> Facts:
+def _probe(one: Work, run: Run, label: str = "facts") -> Facts:
     """Read the host once and record what was read."""
     started = time.monotonic()
     with run.host(one.name).stage(label):
-        facts, raw = collect(one.target, wanted(one.target.spec, one.target.lock), _remote(one.target))
+        facts, raw = collect(one.target, wanted(one.target.spec, one.target.lock), remote(one.target))
         run.host(one.name).put(label, facts)
         run.host(one.name).put(f"{label}-raw", raw)
     log.info("%s: probed in %.1f s", one.name, time.monotonic() - started)
@@ -103,7 +58,7 @@ def _fabric_pending(facts: Facts) -> bool:
     return is_known(facts.gpu) and is_known(facts.gpu.gpus) and any(g.fabric_state == "in_progress" for g in facts.gpu.gpus)
 
 
-def _look(one: _Work, run: Run, label: str = "") -> Plan:
+def _look(one: Work, run: Run, label: str = "") -> Plan:
     """Facts and plan. The NVLink fabric trains for a while after a boot, so it is given the spec's bounded wait."""
     spec = one.target.spec
     facts = _probe(one, run, f"{label}facts")
@@ -121,7 +76,7 @@ def _look(one: _Work, run: Run, label: str = "") -> Plan:
     return plan
 
 
-def _record_cores(one: _Work, run: Run, facts: Facts) -> None:
+def _record_cores(one: Work, run: Run, facts: Facts) -> None:
     """The plan's core decision and who sits where: the report draws it."""
     outlook = cores.look(one.target.spec, facts)
     run.host(one.name).put("cores", outlook.decision)
@@ -129,7 +84,7 @@ def _record_cores(one: _Work, run: Run, facts: Facts) -> None:
         run.host(one.name).put("assignment", outlook.assignment)
 
 
-def _judge(one: _Work, plan: Plan) -> None:
+def _judge(one: Work, plan: Plan) -> None:
     """Exit code of a plan that is only looked at."""
     one.result["steps"] = text.steps_json(plan)
     one.result["plan_digest"] = plan.digest()
@@ -143,66 +98,37 @@ def _judge(one: _Work, plan: Plan) -> None:
         one.exit_code = ExitCode.CHANGE_PENDING
 
 
-@contextmanager
-def _recorded(task: str, targets: Sequence[Target]) -> Iterator[tuple[Run, list[_Work]]]:
-    """A run's record around its work. The spec is recorded first, so a full disk stops a run before it touches a host."""
-    with Run.create(task, sys.argv, paths.runs_dir()) as run:
-        work = [_Work(target) for target in targets]
-        for one in work:
-            run.host(one.name).put("spec", one.target.spec)
-            run.host(one.name).put("lock", one.target.lock)
-        yield run, work
-
-
-def _finish(task: str, run: Run, work: Sequence[_Work], body: str) -> Outcome:
-    """Close the record, write its page, and say where both are."""
-    hosts = {
-        one.name: HostOutcome(one.exit_code, {**one.result, "record": str(run.host(one.name).path)}, tuple(one.failures))
-        for one in work
-    }
-    run.finish(of_hosts(one.exit_code for one in work), (), hosts)
-    report = read.report(run.path)
-    table = text.host_table(hosts) if len(work) > 1 else ""
-    where = f"record {run.path}\nreport {report}"
-    result = {"record": str(run.path), "report": str(report)}
-    return Outcome(task, hosts, result=result, text="\n".join(x for x in (body, table, where) if x))
-
-
-def _forks(targets: Sequence[Target]) -> int:
-    return max((t.fleet.forks for t in targets), default=1)
-
-
 def probe(targets: Sequence[Target], measure_cores: bool = False, burn_in: bool = False) -> Outcome:
     """Facts of each host; ``measure_cores`` and ``burn_in`` load the machine and are refused on a joined host."""
-    with _recorded("probe", targets) as (run, work):
+    with recorded("probe", targets) as (run, work):
 
-        def do(one: _Work) -> None:
+        def do(one: Work) -> None:
             one.facts = _probe(one, run)
             if measure_cores:
                 with run.host(one.name).stage("measure-cores"):
-                    measure(one.target, one.facts, _remote(one.target))
+                    measure(one.target, one.facts, remote(one.target))
             if burn_in:
                 with run.host(one.name).stage("burn-in"):
-                    load_gpus(one.target, one.facts, _remote(one.target))
+                    load_gpus(one.target, one.facts, remote(one.target))
             if measure_cores or burn_in:
                 one.facts = _probe(one, run)
             one.result["facts"] = one.facts.model_dump(mode="json")
 
-        _each(work, _forks(targets), do)
+        each(work, forks(targets), do)
         body = "\n".join(text.facts_summary(one.name, one.facts, one.target.spec) for one in work if one.facts)
-        return _finish("probe", run, work, body)
+        return finish("probe", run, work, body)
 
 
 def plan(targets: Sequence[Target], verbose: bool = False, task: str = "plan") -> Outcome:
     """The dry run. Exit 3 when something would change, 4 when something is refused."""
-    with _recorded(task, targets) as (run, work):
+    with recorded(task, targets) as (run, work):
 
-        def do(one: _Work) -> None:
+        def do(one: Work) -> None:
             _judge(one, _look(one, run))
 
-        _each(work, _forks(targets), do)
+        each(work, forks(targets), do)
         body = "\n".join(text.plan_text(one.plan, verbose) for one in work if one.plan)
-        return _finish(task, run, work, body)
+        return finish(task, run, work, body)
 
 
 def drift(targets: Sequence[Target], textfile: Path | None = None) -> Outcome:
@@ -215,9 +141,9 @@ def drift(targets: Sequence[Target], textfile: Path | None = None) -> Outcome:
 
 def verify(targets: Sequence[Target], junit: Path | None = None) -> Outcome:
     """Probe and plan again, then the outside suite. Changes nothing."""
-    with _recorded("verify", targets) as (run, work):
+    with recorded("verify", targets) as (run, work):
 
-        def do(one: _Work) -> None:
+        def do(one: Work) -> None:
             _judge(one, _look(one, run))
             with run.host(one.name).stage("outside"):
                 outside = hostcheck.run(one.target, run.host(one.name).path)
@@ -227,23 +153,23 @@ def verify(targets: Sequence[Target], junit: Path | None = None) -> Outcome:
                 one.exit_code = one.exit_code or ExitCode.GATE_FAILED
 
         # The outside suite is a pytest process each: two at a time keeps the control machine small.
-        _each(work, min(2, _forks(targets)), do)
+        each(work, min(2, forks(targets)), do)
         if junit is not None:
             hostcheck.merge_junit([run.host(one.name).path for one in work], junit)
         body = "\n".join(text.plan_text(one.plan, False) for one in work if one.plan)
-        return _finish("verify", run, work, body + "\n" + text.outside_table({w.name: w.result.get("outside", {}) for w in work}))
+        return finish("verify", run, work, body + "\n" + text.outside_table({w.name: w.result.get("outside", {}) for w in work}))
 
 
 def provision(targets: Sequence[Target], check: bool = False, reboot: bool = False, verbose: bool = False) -> Outcome:
     """Plan, apply what would change, verify. ``check`` is the dry run. Reboots happen only with ``reboot``."""
     if check:
         return plan(targets, verbose)
-    with _recorded("provision", targets) as (run, work), ExitStack() as locks:
+    with recorded("provision", targets) as (run, work), ExitStack() as locks:
         jobs: dict[Target, Plan] = {}
         who = f"{getpass.getuser()}@{socket.gethostname()} provision {run.id}"
 
-        def look(one: _Work) -> None:
-            locks.enter_context(host_lock(_remote(one.target), who))
+        def look(one: Work) -> None:
+            locks.enter_context(host_lock(remote(one.target), who))
             plan = _look(one, run)
             one.result["planned"] = text.plan_summary(plan)
             if plan.refused or not _work_to_do(plan, reboot):
@@ -251,21 +177,21 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
             else:
                 jobs[one.target] = plan
 
-        _each(work, _forks(targets), look)
+        each(work, forks(targets), look)
         body = "\n".join(text.plan_text(one.plan, verbose) for one in work if one.plan)
         if jobs:
             again = _apply(work, jobs, run, reboot)
             if again:
                 _apply(work, again, run, reboot=False)
         done = "\n".join(f"{one.name}: {one.result['outcome']}" for one in work if "outcome" in one.result)
-        return _finish("provision", run, work, "\n".join(x for x in (body, done) if x))
+        return finish("provision", run, work, "\n".join(x for x in (body, done) if x))
 
 
 def _work_to_do(plan: Plan, reboot: bool) -> bool:
     return bool(plan.of(Action.CHANGE)) or (reboot and bool(plan.of(Action.REBOOT)))
 
 
-def _apply(work: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reboot: bool) -> dict[Target, Plan]:
+def _apply(work: Sequence[Work], jobs: Mapping[Target, Plan], run: Run, reboot: bool) -> dict[Target, Plan]:
     """Ansible on the hosts that need it, in one run; then look at each again: it must have come out as planned.
 
     Returns the plans of hosts that were rebooted and have more to change now: what only an answering GPU lets be judged.
@@ -286,9 +212,9 @@ def _apply(work: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reboot:
             lost.append(error)
 
     with run.stage("apply"):
-        results = ansible.apply(jobs, run.path, tell, _forks(list(jobs)), reboot=reboot)
+        results = ansible.apply(jobs, run.path, tell, forks(list(jobs)), reboot=reboot)
 
-    def confirm(one: _Work) -> None:
+    def confirm(one: Work) -> None:
         result = results[one.name]
         if lost:
             one.fail(lost[0])
@@ -306,7 +232,7 @@ def _apply(work: Sequence[_Work], jobs: Mapping[Target, Plan], run: Run, reboot:
         took = f"{result.changed} change{'' if result.changed == 1 else 's'} in {result.seconds:.1f} s"
         one.result["outcome"] = f"{took}; seen again: {text.plan_summary(after)}"
 
-    _each([one for one in work if one.target in jobs], _forks(list(jobs)), confirm)
+    each([one for one in work if one.target in jobs], forks(list(jobs)), confirm)
     return again
 
 
@@ -315,7 +241,7 @@ def _stuck(after: Plan) -> bool:
     return after.refused or bool(after.of(Action.REBOOT))
 
 
-def _converged(one: _Work, before: Plan, after: Plan, rebooted: bool) -> None:
+def _converged(one: Work, before: Plan, after: Plan, rebooted: bool) -> None:
     """Raises KitError(APPLY_FAILED) for what was applied and is still to change, or a reboot that did not happen or help."""
     problems = [
         failure("apply.not_converged", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next or "see the Ansible events")

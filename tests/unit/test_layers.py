@@ -17,6 +17,7 @@ from kit import paths
 EDGES = {
     "kit.paths": "reads the environment",
     "kit.flow": "runs the stages",
+    "kit.work": "keeps the record of a run over hosts",
     "kit.demo": "runs commands",
     "kit.doctor": "looks at this machine",
     "kit.apply.ansible": "runs Ansible",
@@ -182,9 +183,9 @@ def test_the_simulator_is_imported_by_the_command_line_alone() -> None:
 
 def test_only_the_command_line_knows_the_command_line() -> None:
     """kit.cli.exit is the contract of exit codes, and pure: the flow records with it what the process will end with."""
-    assert {module for module in importers("kit.cli") if not module.startswith("kit.cli")} <= {"tasks", "kit.flow"}
+    assert {module for module in importers("kit.cli") if not module.startswith("kit.cli")} <= {"tasks", "kit.work"}
     known = frozenset(modules())
-    assert {name for name in imports(modules()["kit.flow"], known) if name.startswith("kit.cli")} <= {"kit.cli.exit"}
+    assert {name for name in imports(modules()["kit.work"], known) if name.startswith("kit.cli")} <= {"kit.cli.exit"}
 
 
 def test_the_stages_are_put_in_order_in_one_place() -> None:
