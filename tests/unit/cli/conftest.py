@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.cli import Ran
 
 TASKS = '''
 import os, subprocess, sys, time
@@ -86,25 +85,6 @@ def waits():
 
 namespace = Collection(good, needs, hosts, refuses, broken, leaves, nan, waits)
 '''
-
-
-@dataclass(frozen=True)
-class Ran:
-    """How a call ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The one JSON document on standard output; anything else there fails the test."""
-        parsed: dict[str, Any] = json.loads(self.out)
-        assert list(parsed) == ["schema_version", "ok", "task", "hosts", "result", "failures", "skipped"]
-        assert parsed["ok"] is (self.code == 0)
-        for failure in parsed["failures"]:
-            assert list(failure) == ["code", "where", "expected", "found", "next"]
-        return parsed
 
 
 Invoke = Callable[..., Ran]
