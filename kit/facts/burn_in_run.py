@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 
 from kit.apply.ssh import Remote
 from kit.errors import ExitCode, KitError, failure
@@ -14,6 +15,8 @@ from kit.facts.model import Facts
 from kit.facts.probe import burn_in_script
 from kit.facts.unknown import is_known
 from kit.spec.target import Target
+
+log = logging.getLogger("kit.facts.burn_in")
 
 _BASE_S = 60.0
 _PER_GPU_S = 30.0
@@ -33,6 +36,7 @@ def burn_in(target: Target, facts: Facts, remote: Remote) -> MeasuredBurnIn:
         raise KitError(failure("burn_in.no_gpu", target.name, "a GPU stack", facts.gpu.unknown, step), ExitCode.REFUSED)
     gpus = len(facts.gpu.gpus) if is_known(facts.gpu.gpus) else 1
     timeout_s = _BASE_S + _PER_GPU_S * gpus
+    log.info("%s: loading its GPUs, at most %d s for each of memory, links and NCCL", target.name, timeout_s)
     library = target.spec.burn_in.nccl_library
     argument = base64.b64encode(json.dumps({"nccl_library": library, "timeout_s": timeout_s}).encode()).decode()
     answer = run_script(remote, burn_in_script(), argument, _CHILDREN * timeout_s + _BASE_S)

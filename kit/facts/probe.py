@@ -32,10 +32,18 @@ def burn_in_script() -> bytes:
     return bundle.script("burn_in")
 
 
+def nccl_script() -> bytes:
+    """The all-reduce alone, for wherever NCCL and the CUDA driver are, in the engine's image for one. Argument: NCCL's file.
+    It asks nobody whether the GPUs are free: see that they are."""
+    return bundle.script("burn_nccl")
+
+
 if __name__ == "__main__":
     if sys.argv[1:] == ["--request"]:
         sys.stdout.write(ProbeRequest().encoded() + "\n")
     elif sys.argv[1:] == ["--burn-in"]:
         sys.stdout.buffer.write(burn_in_script())
+    elif sys.argv[1:] == ["--nccl"]:
+        sys.stdout.buffer.write(nccl_script())
     else:
         sys.stdout.buffer.write(probe_script())

@@ -1,7 +1,7 @@
 """NCCL all-reduce over all GPUs of this host: bus bandwidth as nccl-tests count it. A child process.
 
-NCCL is often in the engine's image only. Then name its file (``burn_in.nccl_library``), or run this same script inside the
-container: ``python3 -m kit.facts.probe --burn-in`` prints it.
+NCCL is often in the engine's image only. Then run this alone inside a container of it, with no engine running:
+``python -m kit.facts.probe --nccl | docker run -i --rm --gpus all IMAGE python3 -I - libnccl.so.2``.
 """
 
 from __future__ import annotations
