@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ from kit.spec.model import FleetFile, HostSpec, Lock
 from kit.spec.target import Target
 from tests.hosts import build
 
+from .loopback_sshd import Server
 from .test_burn_in import measured
+
+needs_root = pytest.mark.skipif(getpass.getuser() != "root", reason="a login as root needs no sudo, which this machine may lack")
 
 
 @pytest.fixture(autouse=True)
@@ -35,62 +39,60 @@ def target() -> Target:
     return Target(spec, Lock(schema_version=1, driver=None, fabric_manager=None), FleetFile(schema_version=1), Path("x.yml"))
 
 
-def answer(monkeypatch: pytest.MonkeyPatch, document: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the host answers; the requests it got."""
-    import base64
-
-    asked: list[dict[str, Any]] = []
-
-    def run(remote: Remote, script: bytes, argument: str, timeout_s: float) -> dict[str, Any]:
-        request = json.loads(base64.b64decode(argument))
-        asked.append(request)
-        assert timeout_s > 4 * request["timeout_s"], "ssh waits longer than the host's own limits together"
-        return document
-
-    monkeypatch.setattr(burn_in_run, "run_script", run)
-    return asked
+def host_says(monkeypatch: pytest.MonkeyPatch, document: dict[str, Any]) -> None:
+    """The host runs a script that prints this instead of loading its GPUs; ssh and all else are real."""
+    script = f"print({json.dumps(document)!r})".encode()
+    monkeypatch.setattr(burn_in_run, "burn_in_script", lambda: script)
 
 
-def remote(target: Target) -> Remote:
-    return Remote(target.spec.connection, target.name)
-
-
-def test_what_was_measured_is_kept_and_joins_the_facts(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = target.spec.burn_in.model_copy(update={"nccl_library": "/opt/nccl/libnccl.so.2"})
-    named = Target(target.spec.model_copy(update={"burn_in": library}), target.lock, target.fleet, target.source)
-    asked = answer(monkeypatch, {"measured": measured()})
-    burn_in_run.burn_in(named, build.facts(), remote(named))
-    assert asked[0]["nccl_library"] == "/opt/nccl/libnccl.so.2"
+@needs_root
+def test_what_was_measured_is_kept_and_joins_the_facts(target: Target, sshd: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    host_says(monkeypatch, {"measured": measured()})
+    burn_in_run.burn_in(target, build.facts(), sshd.remote())
     found = with_measured(build.facts(), target.name).burn_in
     assert (found.nccl_all_reduce_gbps, found.nvlink_gbps, found.hbm_ok) == (650.0, 780.0, True)
     assert not is_known(with_measured(build.facts(), "another").burn_in.measured)
 
 
-def test_every_reason_of_the_host_is_a_failure_and_nothing_is_kept(
-    target: Target, monkeypatch: pytest.MonkeyPatch, cache: Path
-) -> None:
-    answer(monkeypatch, {"refused": ["its engine runs", "GPU 0 has work: process 7"]})
+@needs_root
+def test_the_host_gets_the_declared_library(target: Target, sshd: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    burn_in = target.spec.burn_in.model_copy(update={"nccl_library": "/opt/nccl/libnccl.so.2"})
+    named = Target(target.spec.model_copy(update={"burn_in": burn_in}), target.lock, target.fleet, target.source)
+    script = b"import base64, json, sys\nprint(json.dumps({'refused': [base64.b64decode(sys.argv[1]).decode()]}))"
+    monkeypatch.setattr(burn_in_run, "burn_in_script", lambda: script)
     with pytest.raises(KitError) as caught:
-        burn_in_run.burn_in(target, build.facts(), remote(target))
+        burn_in_run.burn_in(named, build.facts(), sshd.remote())
+    assert json.loads(caught.value.failures[0].found) == {"nccl_library": "/opt/nccl/libnccl.so.2", "timeout_s": 180.0}
+
+
+@needs_root
+def test_every_reason_of_the_host_is_a_failure_and_nothing_is_kept(
+    target: Target, sshd: Server, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    host_says(monkeypatch, {"refused": ["its engine runs", "GPU 0 has work: process 7"]})
+    with pytest.raises(KitError) as caught:
+        burn_in_run.burn_in(target, build.facts(), sshd.remote())
     assert caught.value.exit_code is ExitCode.REFUSED
     assert [f.found for f in caught.value.failures] == ["its engine runs", "GPU 0 has work: process 7"]
     assert not cache.exists()
 
 
-def test_a_host_without_a_gpu_stack_is_not_asked(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = answer(monkeypatch, {})
+def test_a_host_without_a_gpu_stack_is_not_asked(target: Target) -> None:
+    nowhere = Remote(target.spec.connection, target.name)
     bare = build.facts(gpu={"unknown": "no NVIDIA driver or library on this host"})
     with pytest.raises(KitError) as caught:
-        burn_in_run.burn_in(target, bare, remote(target))
+        burn_in_run.burn_in(target, bare, nowhere)
     assert (caught.value.exit_code, caught.value.failures[0].code) == (ExitCode.REFUSED, "burn_in.no_gpu")
     assert "absent" in caught.value.failures[0].next
-    assert asked == []
 
 
-def test_a_reboot_meanwhile_is_told_and_nothing_is_kept(target: Target, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    answer(monkeypatch, {"measured": measured(boot_id="another")})
+@needs_root
+def test_a_reboot_meanwhile_is_told_and_nothing_is_kept(
+    target: Target, sshd: Server, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    host_says(monkeypatch, {"measured": measured(boot_id="another")})
     with pytest.raises(KitError) as caught:
-        burn_in_run.burn_in(target, build.facts(), remote(target))
+        burn_in_run.burn_in(target, build.facts(), sshd.remote())
     assert caught.value.failures[0].code == "burn_in.rebooted"
     assert not cache.exists()
 
