@@ -82,9 +82,11 @@ def fresh_sim_host(_sim_possible: None, request: pytest.FixtureRequest) -> Itera
 
 @pytest.fixture(scope="session")
 def on_host(_sim_possible: None) -> OnHost:
-    """Run a shell command as user ``ops``; its standard output must matter, so exit 0 is asserted unless ``check=False``."""
+    """Run a shell command as user ``ops``; exit 0 is asserted unless ``check=False``. ``port``: of another sshd of the host."""
 
-    def run(name: str, command: str, *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+    def run(
+        name: str, command: str, *, check: bool = True, timeout: float = 60, port: int = 0
+    ) -> subprocess.CompletedProcess[str]:
         from kit.sim import states
 
         places = Places.here()
@@ -92,7 +94,8 @@ def on_host(_sim_possible: None) -> OnHost:
         assert state is not None, f"{name} is not up"
         done = subprocess.run(
             [
-                "ssh", "-q", "-i", str(places.client_key), "-p", str(state.port), "-o", "BatchMode=yes", "-o", "ConnectTimeout=5",
+                "ssh", "-q", "-i", str(places.client_key), "-p", str(port or state.port), "-o", "BatchMode=yes",
+                "-o", "ConnectTimeout=5",
                 "-o", "StrictHostKeyChecking=yes", "-o", f"HostKeyAlias={name}", "-o", "UserKnownHostsFile=none",
                 "-o", "GlobalKnownHostsFile=none", "-o", f"KnownHostsCommand=/usr/bin/echo {name} {state.host_key}",
                 f"ops@{state.address}", command,

@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from kit.sim import flow
 from tests.sim import applying
 
 OnHost = Callable[..., "subprocess.CompletedProcess[str]"]
+BACKDOOR = 2022
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +33,22 @@ def node(_sim_possible: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     flow.down(name)
 
 
+@contextmanager
+def apt_locked(node: str, on_host: OnHost) -> Iterator[None]:
+    """Another process has dpkg's lock: an apply stays at its first role."""
+    lock = "import fcntl,time; f=open('/var/lib/dpkg/lock-frontend','a'); fcntl.lockf(f,fcntl.LOCK_EX); time.sleep(600)"
+    on_host(node, f'sudo systemd-run --quiet --unit=holder python3 -c "{lock}"')
+    try:
+        yield
+    finally:
+        on_host(node, "sudo systemctl stop holder")
+
+
 def test_apt_locked_by_another(node: str, on_host: OnHost, tmp_path: Path) -> None:
     """The role waits a minute; the other one holds the lock for longer."""
     on_host(node, "sudo apt-mark unhold containerd")
-    lock = "import fcntl,time; f=open('/var/lib/dpkg/lock-frontend','a'); fcntl.lockf(f,fcntl.LOCK_EX); time.sleep(600)"
-    on_host(node, f'sudo systemd-run --quiet --unit=holder python3 -c "{lock}"')
-    result = applying.apply(node, tmp_path / "locked")
-    on_host(node, "sudo systemctl stop holder")
+    with apt_locked(node, on_host):
+        result = applying.apply(node, tmp_path / "locked")
     assert [f.code for f in result.failures] == ["apply.apt_locked"]
     assert result.exit_code == ExitCode.APPLY_FAILED
     assert "Hold packages" in result.failures[0].where
@@ -63,21 +73,28 @@ def test_disk_full_leaves_the_old_file_whole(node: str, on_host: OnHost, tmp_pat
     on_host(node, "sudo sh -c 'cp -a /root/kept/. /etc/b300kit/; rm -r /root/kept'")
 
 
-def test_ssh_cut_in_the_middle(node: str, on_host: OnHost, tmp_path: Path) -> None:
+@pytest.fixture
+def backdoor(node: str, on_host: OnHost) -> Iterator[int]:
+    """The port of a second sshd, which stays reachable while the test has cut the first."""
+    on_host(node, f"sudo systemd-run --quiet --unit=backdoor /usr/sbin/sshd -D -p {BACKDOOR}")
+    yield BACKDOOR
+    on_host(node, "sudo sh -c 'systemctl stop cut; nft delete table inet cut'", check=False, port=BACKDOOR)
+    on_host(node, "sudo systemctl stop backdoor")
+
+
+def test_ssh_cut_in_the_middle(node: str, on_host: OnHost, backdoor: int, tmp_path: Path) -> None:
+    """Cut by the host itself as soon as the first file of the kit is back: roles after it find no way in."""
     on_host(node, "sudo sh -c 'rm /etc/b300kit/*.json; apt-mark unhold containerd'")
     events: list[ApplyEvent] = []
     chain = "nft add chain inet cut in '{ type filter hook input priority -200; }'"
     cut = f"nft add table inet cut; {chain}; nft add rule inet cut in tcp dport 22 drop"
-    script = f"sleep 4; {cut}; sleep 30; nft delete table inet cut"
-    on_host(node, f'sudo systemd-run --quiet --unit=cut sh -c "{script}"')
+    wait = "until ls /etc/b300kit/*.json >/dev/null 2>&1; do sleep 0.02; done"
+    on_host(node, f'sudo systemd-run --quiet --unit=cut sh -c "{wait}; {cut}"')
     result = applying.apply(node, tmp_path / "cut", events)
     assert [f.code for f in result.failures] == ["apply.unreachable"]
     assert result.exit_code == ExitCode.UNREACHABLE
     assert events
-    deadline = time.monotonic() + 90
-    while on_host(node, "true", check=False).returncode != 0:
-        assert time.monotonic() < deadline
-        time.sleep(2)
+    on_host(node, "sudo nft delete table inet cut", port=backdoor)
     assert applying.pending(node)
     assert applying.apply(node, tmp_path / "after").failures == ()
     assert applying.pending(node) == {}
@@ -115,7 +132,10 @@ def test_an_interrupted_run_stops_ansible_and_says_so(
 ) -> None:
     on_host(node, "sudo sh -c 'rm /etc/b300kit/*.json; apt-mark unhold containerd'")
     command = [sys.executable, "-m", "tests.sim.applying", node, str(tmp_path)]
-    with subprocess.Popen(command, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        apt_locked(node, on_host),
+        subprocess.Popen(command, cwd=paths.ROOT, stdout=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(number)
