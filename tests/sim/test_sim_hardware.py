@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -58,13 +59,15 @@ def test_interrupts_follow_a_write_in_both_forms(fresh_sim_host, on_host):
 
 def test_irqbalance_leaves_banned_cpus_alone(fresh_sim_host, on_host):
     name = fresh_sim_host("b300-4")
-    on_host(
-        name,
-        "echo IRQBALANCE_BANNED_CPULIST=0-200 | sudo tee -a /etc/default/irqbalance; sudo systemctl restart irqbalance; sleep 1",
-    )
-    found = on_host(name, "cat /proc/irq/*/effective_affinity_list").stdout.split()
-    assert len(found) == 64
-    assert min(int(cpu) for cpu in found) > 200
+    on_host(name, "echo IRQBALANCE_BANNED_CPULIST=0-200 | sudo tee -a /etc/default/irqbalance; sudo systemctl restart irqbalance")
+    deadline = time.monotonic() + 30
+    while True:
+        found = on_host(name, "cat /proc/irq/*/effective_affinity_list").stdout.split()
+        assert len(found) == 64
+        if min(int(cpu) for cpu in found) > 200:
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
 
 
 @pytest.mark.parametrize("profile", ["b300-4", "pct-off"])
