@@ -175,7 +175,9 @@ def _remap(gpus: tuple[Gpu, ...]) -> Step:
 def _nvlink(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
     if want.nvlink == "none":
         return keep("gpu.nvlink", "NVLink is declared as not needed", expected="none", found="not judged")
-    bad = []
+    if want.count == 1:
+        return keep("gpu.nvlink", "one GPU is declared: there is no pair", expected="no pair", found="not judged")
+    bad = [] if len(gpus) > 1 else [f"{len(gpus)} GPU, no pair"]
     for one, other in permutations(gpus, 2):
         state = one.p2p_nvlink.get(str(other.index), Unknown(unknown="not read"))
         if not is_known(state) or not state:

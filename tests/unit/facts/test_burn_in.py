@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from typing import Any
 
@@ -189,3 +190,13 @@ def test_without_a_gpu_stack_that_is_the_reason() -> None:
     found = with_burn_in(bare, MeasuredBurnIn.model_validate(measured())).burn_in
     assert isinstance(found.hbm_ok, Unknown)
     assert found.hbm_ok.unknown == "no NVIDIA driver or library on this host"
+
+
+def test_one_h200_as_it_was_measured() -> None:
+    """A real GPU of 2026-11-30: HBM sound, and of links and NCCL the reason why there is no figure."""
+    document = json.loads((build.HERE / "h200-one/burn_in.json").read_text())
+    assert said(document) == ["1 GPU: nothing to reduce over", "1 GPU: no pair", True]
+    run = MeasuredBurnIn.model_validate(document)
+    now = with_burn_in(build.case("h200-one"), run)
+    assert now.burn_in.hbm_ok is True
+    assert now.burn_in.measured == run

@@ -9,6 +9,7 @@ import pytest
 from kit.facts.model import parse
 from kit.plan.make import make_plan
 from kit.plan.model import Action
+from tests.hosts import build
 from tests.unit.plan import world
 
 UNKNOWN = {"unknown": "the tool hangs"}
@@ -164,3 +165,13 @@ def test_ssh_is_never_in_a_guarded_range() -> None:
         assert world.planned(spec, world.fresh_document(spec))["firewall.ssh"].action is Action.REFUSE
     spec = world.declared(connection__port=30000)
     assert world.planned(spec, world.fresh_document(spec))["firewall.ssh"].action is Action.REFUSE
+
+
+def test_one_h200_is_refused_by_what_its_own_driver_said() -> None:
+    """Real NVML and CUDA answers of 2026-11-30 against the B300 spec: every difference at once, nothing unread."""
+    plan = make_plan(world.declared(), world.LOCK, build.case("h200-one"))
+    refused = {s.id: s.found for s in plan.of(Action.REFUSE) if s.id.startswith("gpu.")}
+    assert {"gpu.model", "gpu.count", "gpu.sms", "gpu.compute_capability", "gpu.memory", "gpu.nvlink"} <= set(refused)
+    assert refused["gpu.nvlink"] == "1 GPU, no pair"
+    assert "132" in refused["gpu.sms"]
+    assert not any("not verified" in found for id, found in refused.items() if id in ("gpu.sms", "gpu.model", "gpu.memory"))
