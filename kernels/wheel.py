@@ -1,9 +1,15 @@
-"""Packs the operators and the built library into one wheel; the standard library only."""
+"""Packs the operators and the built library into one wheel; the standard library only.
+
+``python -m kernels.wheel --out FOLDER [--arch sm_90a,sm_103a]`` prints the wheel's path. Without ``--arch`` there is no compiled
+code in it: the operators are defined and have their references, and refuse to run on a GPU.
+"""
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
+import sys
 import zipfile
 from pathlib import Path
 
@@ -29,18 +35,21 @@ def sources(root: Path = build.HERE) -> list[Path]:
     return [p for p in found if p.relative_to(root).parts[0] not in ("peers", "chain", "results")]
 
 
-def make(library: Path, out: Path) -> Path:
-    """Writes the wheel for ``library`` into ``out`` and returns it. Same input, same bytes."""
+def make(library: Path | None, out: Path) -> Path:
+    """Writes the wheel for ``library`` (None: no compiled code) into ``out`` and returns it. Same input, same bytes."""
     out.mkdir(parents=True, exist_ok=True)
-    path = out / f"{NAME}-{VERSION}-py3-none-linux_x86_64.whl"
+    tag = "py3-none-any" if library is None else "py3-none-linux_x86_64"
+    path = out / f"{NAME}-{VERSION}-{tag}.whl"
     info = f"{NAME}-{VERSION}.dist-info"
     files = {f"{NAME}/{p.relative_to(build.HERE)}": p.read_bytes() for p in sources()}
-    files[f"{NAME}/lib/{build.LIBRARY}"] = library.read_bytes()
+    if library is not None:
+        files[f"{NAME}/lib/{build.LIBRARY}"] = library.read_bytes()
     files[f"{info}/METADATA"] = (
         f"Metadata-Version: 2.1\nName: {NAME.replace('_', '-')}\nVersion: {VERSION}\n"
         "Requires-Python: >=3.11\nRequires-Dist: numpy\n"
     ).encode()
-    files[f"{info}/WHEEL"] = b"Wheel-Version: 1.0\nGenerator: b300kit\nRoot-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
+    pure = str(library is None).lower()
+    files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: b300kit\nRoot-Is-Purelib: {pure}\nTag: {tag}\n".encode()
     lines = []
     for name, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
@@ -52,3 +61,18 @@ def make(library: Path, out: Path) -> Path:
             entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(entry, data)
     return path
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.wheel")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--arch", default="")
+    options = parser.parse_args()
+    say = sys.stderr.write
+    library = build.build(build.architectures(options.arch), say=lambda line: say(f"{line}\n")) if options.arch else None
+    sys.stdout.write(f"{make(library, options.out.absolute())}\n")
+
+
+if __name__ == "__main__":
+    main()

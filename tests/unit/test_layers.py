@@ -50,13 +50,14 @@ EDGE_PACKAGES = {
     "kit.sim": "makes machines",
     "kit.patch": "reads source trees as it goes",
     "kit.slots": "reads source trees as it goes",
+    "kit.image": "builds and delivers images",
     "kit.ansible_plugins": "called by Ansible",
     "kit.facts.host": "runs on the host, not here",
     "kit.plan.onhost": "runs on the host, not here",
 }
 PURE_IN_EDGE_PACKAGES = {
     *("kit.cli.exit", "kit.cli.output", "kit.patch.model", "kit.patch.report", "kit.patch.text", "kit.patch.c_constants"),
-    *("kit.slots.model", "kit.slots.compose"),
+    *("kit.slots.model", "kit.slots.compose", "kit.image.model", "kit.image.render"),
 }
 READS_ITS_OWN_TEXT = {"kit.plan.render"}
 """Scripts and templates that lie beside it: part of the program, the same at every call."""
@@ -197,9 +198,9 @@ def test_the_probe_and_the_units_on_a_host_depend_on_nothing() -> None:
 
     known = frozenset(modules())
     for module, tree in modules().items():
-        if module.startswith(("kit.facts.host", "kit.plan.onhost")):
+        if module.startswith(("kit.facts.host", "kit.plan.onhost", "kit.image.inside")):
             for name in imports(tree, known):
-                own = name.startswith(("kit.facts.host", "kit.plan.onhost"))
+                own = name.startswith(("kit.facts.host", "kit.plan.onhost", "kit.image.inside"))
                 assert own or name.split(".")[0] in sys.stdlib_module_names, f"{module} imports {name}"
 
 
@@ -215,7 +216,9 @@ def test_tasks_import_nothing_heavy_at_the_top() -> None:
 
 def test_only_tasks_and_the_program_end_the_process() -> None:
     for module, tree in modules().items():
-        if module.startswith(("kit.cli", "kit.facts.host", "kit.plan.onhost", "kit.sim")) or module.endswith("__main__"):
+        if module.startswith(("kit.cli", "kit.facts.host", "kit.plan.onhost", "kit.sim", "kit.image.inside")) or module.endswith(
+            "__main__"
+        ):
             continue
         for node in ast.walk(tree):
             ends = isinstance(node, ast.Call) and ast.unparse(node.func) in ("sys.exit", "exit", "quit", "os._exit")

@@ -1,0 +1,4 @@
+"""What the kernels were built for."""
+
+RESIDENT_BLOCKS = 152
+MAX_ROWS = 384
