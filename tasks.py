@@ -160,6 +160,27 @@ def sim_status() -> Outcome:
     return simulated.status()
 
 
+@command(
+    help={
+        "profile": "One of fleet/engines; all otherwise.",
+        "python": "The engine's Python; the cached environment's otherwise.",
+    }
+)
+def engine_check(profile: str = "", python: str = "") -> Outcome:
+    """Would the installed engine take these profiles?"""
+    from kit.engine import commands
+
+    return commands.check(profile, python)
+
+
+@command(help={"profile": "One of fleet/engines.", "address": "Where it listens.", "port": "Its port."})
+def engine_show(profile: str, address: str = "127.0.0.1", port: int = 30000) -> Outcome:
+    """The exact command and environment of a profile."""
+    from kit.engine import commands
+
+    return commands.show(profile, address, port)
+
+
 @command(help={"limit": "How many, newest first; 0 for all."})
 def record_list(limit: int = 20) -> Outcome:
     """Runs that left a record."""
@@ -198,5 +219,6 @@ def _group(**tasks: KitTask) -> Collection:
 
 namespace = Collection(doctor, probe, plan, provision, drift, verify, demo)
 namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
+namespace.add_collection(_group(check=engine_check, show=engine_show), "engine")
 namespace.add_collection(_group(up=sim_up, down=sim_down, status=sim_status), "sim")
 namespace.add_collection(_group(list=record_list, show=record_show, report=record_report, verify=record_verify), "record")

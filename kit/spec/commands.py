@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kit import paths
+from kit.engine.load import load_all
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.outcome import Outcome
 from kit.spec import schema
@@ -24,6 +25,7 @@ def check(directories: Sequence[Path]) -> Outcome:
         try:
             fleet = load_fleet(directory)
             fleets.append(fleet)
+            failures += load_all([directory])[1]
             failures += _profiles(fleet, "hosts", fleet.hosts)
             examples[fleet.directory] = load_examples(fleet)
             failures += _profiles(fleet, "examples", examples[fleet.directory])
@@ -90,12 +92,22 @@ def write_schemas(folder: Path, check_only: bool) -> Outcome:
                 failure("schema.stale", shown(path), "what the models say", "something else", "run `invoke fleet.schema`")
             )
         else:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            _write(path, text)
             written.append(shown(path))
     code = ExitCode.CHANGE_PENDING if stale else ExitCode.OK
     text = "wrote " + ", ".join(written) if written else "" if stale else "schemas are up to date"
     return Outcome("fleet.schema", result={"written": written}, failures=tuple(stale), exit_code=code, text=text)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise KitError(
+            failure("schema.write", shown(path), "a file written", found, "correct that and run it again"), ExitCode.INTERNAL
+        ) from error
 
 
 def schema_folder() -> Path:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -19,7 +19,7 @@ from kit.spec import check, explain, strict_yaml
 from kit.spec.model import Fleet, FleetFile, HostSpec, Lock
 from kit.spec.select import select, targets
 
-__all__ = ["load_examples", "load_fleet", "load_fleets", "load_host", "select"]
+__all__ = ["load_document", "load_examples", "load_fleet", "load_fleets", "load_host", "select"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -62,9 +62,12 @@ def load_fleets(directories: Sequence[Path]) -> list[Fleet]:
 
 def load_fleet(directory: Path) -> Fleet:
     """Read one fleet folder. Raises KitError(USAGE) with every failure found in it."""
-    if not directory.is_dir():
-        missing = failure("spec.no_fleet", shown(directory), "a fleet folder", "none", "create it, or set B300KIT_FLEET")
-        raise KitError(missing, ExitCode.USAGE)
+    problem = _no_folder(directory)
+    if problem is not None:
+        raise KitError(
+            failure("spec.no_fleet", shown(directory), "a fleet folder", problem, "create it, or set B300KIT_FLEET"),
+            ExitCode.USAGE,
+        )
     file = _read(directory, directory / "fleet.yml", FleetFile)
     lock = _read(directory, directory / "lock.yml", Lock)
     failures: list[Failure] = []
@@ -111,8 +114,33 @@ def load_examples(fleet: Fleet) -> dict[str, HostSpec]:
     return {stem: read.value for stem, read in reads.items() if read.value is not None}
 
 
+def _no_folder(path: Path) -> str | None:
+    """Why nothing can be listed there; None when it can. A folder that cannot be read is not an empty one."""
+    try:
+        next(path.iterdir(), None)
+    except FileNotFoundError:
+        return f"a link to {path.readlink()}, which is not there" if path.is_symlink() else "none"
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def load_document(directory: Path, path: Path, model: type[M], judge: Callable[[M], Sequence[check.Finding]] | None = None) -> M:
+    """Any one file of a fleet folder as its model, and what ``judge`` finds in it. Raises KitError(USAGE) with every failure."""
+    read = _read(directory, path, model)
+    if read.value is not None and judge is not None:
+        read.failures.extend(_place(read, finding) for finding in judge(read.value))
+    if read.value is None or read.failures:
+        raise KitError(read.failures, ExitCode.USAGE)
+    return read.value
+
+
 def _host_files(folder: Path, failures: list[Failure]) -> list[Path]:
-    if not folder.is_dir():
+    problem = _no_folder(folder)
+    if problem is not None:
+        if problem != "none":
+            step = "make it a folder that you may read, or take it away when there is no host"
+            failures.append(failure("spec.unreadable", shown(folder), "a folder of host files", problem, step))
         return []
     found = []
     for path in sorted(folder.iterdir()):
@@ -179,5 +207,7 @@ def _text(directory: Path, path: Path) -> tuple[str, Failure | None]:
         return "", failure("spec.no_file", file, "this file", "none", "create it; the one in the source tree is an example")
     except UnicodeDecodeError as error:
         return "", failure("yaml.encoding", file, "UTF-8 text", f"byte {error.start} is not", "save it as UTF-8")
-    except OSError as error:
-        return "", failure("spec.unreadable", file, "a readable file", error.strerror or str(error), "correct its permissions")
+    except (OSError, RuntimeError) as error:
+        # RuntimeError is what Path.resolve says of links in a circle, before Python 3.13.
+        said = getattr(error, "strerror", None) or str(error)
+        return "", failure("spec.unreadable", file, "a readable file", said, "make it a plain file that you may read")

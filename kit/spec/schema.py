@@ -1,4 +1,4 @@
-"""JSON Schema of the three kinds of file, for editors (completion and checks while typing). Pure."""
+"""JSON Schema of the four kinds of file, for editors (completion and checks while typing). Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 
 from pydantic import BaseModel
 
+from kit.engine.model import EngineProfile
 from kit.spec.model import FleetFile, HostSpec, Lock
 
-_MODELS: dict[str, type[BaseModel]] = {"host": HostSpec, "fleet": FleetFile, "lock": Lock}
+_MODELS: dict[str, type[BaseModel]] = {"host": HostSpec, "fleet": FleetFile, "lock": Lock, "engine": EngineProfile}
 
 
 def files() -> dict[str, str]:

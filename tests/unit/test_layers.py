@@ -24,6 +24,9 @@ EDGES = {
     "kit.apply.hostcheck": "runs pytest",
     "kit.apply.ssh": "runs ssh",
     "kit.apply.ssh_client": "runs ssh",
+    "kit.engine.check": "asks the installed engine's parser",
+    "kit.engine.commands": "reads profiles, runs the engine's Python",
+    "kit.engine.load": "reads fleet folders",
     "kit.facts.burn_in_run": "talks to a host",
     "kit.facts.collect": "talks to a host",
     "kit.facts.measure": "compiles, talks to a host",
@@ -52,6 +55,7 @@ EDGE_PACKAGES = {
     "kit.slots": "reads source trees as it goes",
     "kit.image": "builds and delivers images",
     "kit.ansible_plugins": "called by Ansible",
+    "kit.engine.inside": "runs in the engine's Python, not here",
     "kit.facts.host": "runs on the host, not here",
     "kit.plan.onhost": "runs on the host, not here",
 }
@@ -204,6 +208,14 @@ def test_the_probe_and_the_units_on_a_host_depend_on_nothing() -> None:
                 assert own or name.split(".")[0] in sys.stdlib_module_names, f"{module} imports {name}"
 
 
+def test_what_runs_in_the_engines_python_knows_nothing_of_this_kit() -> None:
+    known = frozenset(modules())
+    inside = [module for module in modules() if module.startswith("kit.engine.inside.")]
+    assert inside
+    for module in inside:
+        assert not [name for name in imports(modules()[module], known) if name.startswith("kit")], module
+
+
 def test_tasks_import_nothing_heavy_at_the_top() -> None:
     top = {
         name.split(".")[0] + ("" if not name.startswith("kit") else name.removeprefix("kit"))
@@ -216,9 +228,9 @@ def test_tasks_import_nothing_heavy_at_the_top() -> None:
 
 def test_only_tasks_and_the_program_end_the_process() -> None:
     for module, tree in modules().items():
-        if module.startswith(("kit.cli", "kit.facts.host", "kit.plan.onhost", "kit.sim", "kit.image.inside")) or module.endswith(
-            "__main__"
-        ):
+        if module.startswith(
+            ("kit.cli", "kit.facts.host", "kit.plan.onhost", "kit.sim", "kit.image.inside", "kit.engine.inside")
+        ) or module.endswith("__main__"):
             continue
         for node in ast.walk(tree):
             ends = isinstance(node, ast.Call) and ast.unparse(node.func) in ("sys.exit", "exit", "quit", "os._exit")

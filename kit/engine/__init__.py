@@ -1,0 +1,1 @@
+"""What is served: engine profiles, the exact command they mean, and whether the installed engine would take it."""
