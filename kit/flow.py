@@ -7,12 +7,11 @@ Every verb takes targets (see :mod:`kit.spec.select`) and returns an :class:`~ki
 
 from __future__ import annotations
 
-import getpass
 import logging
-import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from kit import paths
@@ -31,6 +30,7 @@ from kit.plan.areas import cores
 from kit.plan.make import make_plan
 from kit.plan.model import Action, Plan
 from kit.plan.wanted import wanted
+from kit.record import environment
 from kit.record.store import Run
 from kit.report import metrics, text
 from kit.spec.load import load_fleets
@@ -134,8 +134,18 @@ def plan(targets: Sequence[Target], verbose: bool = False, task: str = "plan") -
 def drift(targets: Sequence[Target], textfile: Path | None = None) -> Outcome:
     """Like plan, for cron; writes a Prometheus textfile when asked."""
     outcome = plan(targets, task="drift")
-    if textfile is not None:
-        metrics.write(textfile, outcome, known=all_targets(load_fleets(paths.fleet_dirs())))
+    if textfile is None:
+        return outcome
+    known = all_targets(load_fleets(paths.fleet_dirs()))
+    return _besides(outcome, lambda: metrics.write(textfile, outcome, known=known))
+
+
+def _besides(outcome: Outcome, write: Callable[[], None]) -> Outcome:
+    """A file that was asked for and cannot be written is told, and does not cost what was found out about the hosts."""
+    try:
+        write()
+    except KitError as error:
+        return replace(outcome, failures=(*outcome.failures, *error.failures), exit_code=error.exit_code)
     return outcome
 
 
@@ -154,10 +164,11 @@ def verify(targets: Sequence[Target], junit: Path | None = None) -> Outcome:
 
         # The outside suite is a pytest process each: two at a time keeps the control machine small.
         each(work, min(2, forks(targets)), do)
-        if junit is not None:
-            hostcheck.merge_junit([run.host(one.name).path for one in work], junit)
         body = "\n".join(text.plan_text(one.plan, False) for one in work if one.plan)
-        return finish("verify", run, work, body + "\n" + text.outside_table({w.name: w.result.get("outside", {}) for w in work}))
+        table = text.outside_table({w.name: w.result.get("outside", {}) for w in work})
+        outcome = finish("verify", run, work, f"{body}\n{table}")
+        folders = [run.host(one.name).path for one in work]
+        return outcome if junit is None else _besides(outcome, lambda: hostcheck.merge_junit(folders, junit))
 
 
 def provision(targets: Sequence[Target], check: bool = False, reboot: bool = False, verbose: bool = False) -> Outcome:
@@ -166,7 +177,7 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
         return plan(targets, verbose)
     with recorded("provision", targets) as (run, work), ExitStack() as locks:
         jobs: dict[Target, Plan] = {}
-        who = f"{getpass.getuser()}@{socket.gethostname()} provision {run.id}"
+        who = f"{environment.operator()} provision {run.id}"
 
         def look(one: Work) -> None:
             locks.enter_context(host_lock(remote(one.target), who))

@@ -30,8 +30,12 @@ def fleet_dirs() -> list[Path]:
     ``$B300KIT_FLEET`` (separated like ``$PATH``) replaces the default: ``fleet/``, then the simulated hosts' fleet
     in the cache when there is one.
     """
-    value = os.environ.get("B300KIT_FLEET")
-    if value:
-        return [Path(part).absolute() for part in value.split(os.pathsep) if part]
+    named = [Path(part).absolute() for part in os.environ.get("B300KIT_FLEET", "").split(os.pathsep) if part]
+    if named:
+        return named
     simulated = cache_dir() / "fleet"
-    return [ROOT / "fleet", *([simulated] if simulated.is_dir() else [])]
+    try:
+        there = simulated.is_dir()
+    except PermissionError:
+        there = True  # whoever reads it says why it cannot be read
+    return [ROOT / "fleet", *([simulated] if there else [])]

@@ -23,7 +23,7 @@ import ansible_runner
 
 from kit.apply import explain
 from kit.apply.result import ApplyEvent, ApplyResult
-from kit.apply.ssh import ssh_options
+from kit.apply.ssh_client import key_files, ssh_options
 from kit.apply.variables import role_variables
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.paths import ROOT
@@ -69,6 +69,8 @@ def apply(
                 "ANSIBLE_INVENTORY_ENABLED": "yaml",
                 "ANSIBLE_HOME": str(folder / "home"),
                 "ANSIBLE_NOCOLOR": "1",
+                # Ansible refuses to start in a locale that is not UTF-8, and cron's is C.
+                "LC_ALL": "C.UTF-8",
             },
             event_handler=watch.event,
             cancel_callback=stop.is_set,
@@ -183,8 +185,8 @@ def _inventory(work: Mapping[Target, Plan], reboot: bool) -> dict[str, Any]:
             "ansible_ssh_args": "",
             "ansible_ssh_common_args": shlex.join(ssh_options(connection, target.name, target.fleet.ssh_connect_timeout_s)),
         }
-        if connection.identity_file is not None:
-            variables["ansible_ssh_private_key_file"] = str(Path(connection.identity_file).expanduser())
+        for key_file in key_files(connection):
+            variables["ansible_ssh_private_key_file"] = key_file
         hosts[target.name] = variables | role_variables(plan, reboot)
     return {"all": {"hosts": hosts}}
 

@@ -99,7 +99,7 @@ def read_junit(junit: Path, where: str) -> Outside:
 
 
 def merge_junit(host_dirs: Sequence[Path], destination: Path) -> None:
-    """One JUnit file from each host's, suites named by host."""
+    """One JUnit file from each host's, suites named by host. Raises KitError(INTERNAL, ``junit.write``)."""
     merged = ElementTree.Element("testsuites")
     for folder in host_dirs:
         source = folder / JUNIT_NAME
@@ -107,5 +107,12 @@ def merge_junit(host_dirs: Sequence[Path], destination: Path) -> None:
             for suite in ElementTree.parse(source).getroot().iter("testsuite"):  # noqa: S314 - our own pytest's
                 suite.set("name", folder.name)
                 merged.append(suite)
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    ElementTree.ElementTree(merged).write(destination, encoding="unicode", xml_declaration=True)
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        ElementTree.ElementTree(merged).write(destination, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise KitError(
+            failure("junit.write", str(destination), "a file written", found, "mend that, or name another file"),
+            ExitCode.INTERNAL,
+        ) from error

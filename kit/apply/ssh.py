@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kit.apply.ssh_client import CONNECT_TIMEOUT_S, Overrun, command_name, exchange, kill_group, new_log, ssh_options
-from kit.apply.ssh_errors import host_failure, ssh_failure
+from kit.apply.ssh_errors import host_failure, no_user, ssh_failure
 from kit.errors import ExitCode, KitError, failure
 from kit.spec.model import Connection
 
@@ -120,7 +120,8 @@ class Remote:
         """Raise when ssh, sudo or a missing interpreter failed rather than the command itself."""
         problem = None
         if done.status == 255:
-            problem = ssh_failure(ssh_log, self.connection)
+            # What ssh says before it opens its log is on standard error, among the remote command's words.
+            problem = no_user(done.stderr) or ssh_failure(ssh_log, self.connection)
         elif done.status != 0:
             problem = host_failure(done.command, done.stderr)
         if problem:

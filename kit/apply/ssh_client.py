@@ -60,14 +60,33 @@ def runtime_dir() -> Path:
     return path
 
 
+def key_files(connection: Connection) -> list[str]:
+    """The declared private key's path, as ssh takes it; empty when the agent's keys are meant.
+
+    Raises KitError(USAGE) for ``~/`` where nothing says whose home that is: HOME is not set, and the user has no entry.
+    """
+    if connection.identity_file is None:
+        return []
+    try:
+        return [str(Path(connection.identity_file).expanduser())]
+    except RuntimeError:
+        found = f"{connection.identity_file}, HOME not set, and no entry for uid {os.getuid()} in /etc/passwd"
+        raise KitError(
+            failure("ssh.home", "connection.identity_file", "a home folder for ~", found, "set HOME, or write the whole path"),
+            ExitCode.USAGE,
+        ) from None
+
+
 def ssh_options(connection: Connection, name: str, connect_timeout_s: int = CONNECT_TIMEOUT_S) -> list[str]:
     """Options for ssh (and for Ansible's ``ssh_common_args``), without address, port and user.
+
+    Raises KitError as :func:`key_files` and :func:`runtime_dir` do.
 
     The control socket's name hashes everything that was checked when the connection was made, so that a spec
     with another key never rides on a connection that an earlier key opened (``%C`` would not tell them apart).
     """
     kind, key = connection.host_key.split(" ", 1)
-    identity = [] if connection.identity_file is None else [str(Path(connection.identity_file).expanduser())]
+    identity = key_files(connection)
     seed = "\0".join([name, connection.address, str(connection.port), connection.user, connection.host_key, *identity])
     socket = runtime_dir() / hashlib.sha256(seed.encode()).hexdigest()[:20]
     values = {

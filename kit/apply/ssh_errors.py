@@ -40,6 +40,14 @@ def ssh_failure(log: str, connection: Connection) -> Problem:
     return "ssh.unreachable", "an open connection", last, "run the same with `ssh -v`"
 
 
+def no_user(stderr: str) -> Problem | None:
+    """ssh will not start for a user that this machine's /etc/passwd lacks, as in a container with an arbitrary uid."""
+    said = re.match(r"No user exists for uid \d+", stderr)
+    if said is None:
+        return None
+    return "ssh.client", "a user that the control machine knows", said.group(), "give that uid an entry in /etc/passwd"
+
+
 def host_failure(command: Sequence[str], stderr: str) -> Problem | None:
     """Name a refusal of sudo or a missing interpreter; None when the command itself failed."""
     said = stderr.strip()[-300:]

@@ -44,6 +44,24 @@ class Program(invoke.program.Program):
         self.outcome: Outcome | None = None
         self.task_name = ""
 
+    def create_config(self) -> None:
+        """invoke's own settings. Raises KitError(USAGE) when a file of them (``~/.invoke.yaml``) cannot be read."""
+        try:
+            super().create_config()
+        except Exception as error:  # anything that YAML, JSON or a Python file can raise
+            from kit.cli.command import usage
+
+            place = "invoke's settings (~/.invoke.*, /etc/invoke.*)"
+            found = " ".join(f"{type(error).__name__}: {error}".split())
+            raise usage("cli.config", place, "none, or a readable file", found, "correct it, or set HOME") from error
+
+    def parse_core(self, argv: list[str] | None) -> None:
+        """invoke casts the values of its own options without catching what the cast raises."""
+        try:
+            super().parse_core(argv)
+        except ValueError as error:
+            raise ParseError(f"an option has a value of the wrong type: {error}") from error
+
     def parse(self, argv: list[str]) -> None:
         """Everything before a task runs. Raises ParseError or Exit as stock invoke does."""
         self.create_config()
@@ -138,6 +156,14 @@ def _run(program: Program, argv: list[str], stdout: Stdout) -> Outcome | None:
         if stdout.json:
             return _outcome(program, argv, result={"help": shown.getvalue()})
         return None
+    except OSError as error:
+        if error.filename is None:
+            raise  # standard output: what invoke printed found no room, or no reader
+        return _fault(program, argv, error)
+    except Exception as error:  # noqa: BLE001  (what invoke's settings or a tasks.py of somebody else's raise)
+        from kit.errors import KitError
+
+        return _raised(program, argv, error) if isinstance(error, KitError) else _fault(program, argv, error)
     from kit.cli import progress
     from kit.errors import KitError
 

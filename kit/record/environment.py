@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import importlib.metadata
 import os
 import platform
@@ -35,6 +36,15 @@ def describe() -> dict[str, Any]:
         "pid_started": process_started(os.getpid()) or 0,
         "boot_id": boot_id(),
     }
+
+
+def operator() -> str:
+    """Who runs this and where, ``name@machine``, for another operator to read; the uid where there is no name."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # which of them is Python's version
+        name = f"uid-{os.getuid()}"
+    return f"{name}@{platform.node()}"
 
 
 def boot_id() -> str:

@@ -29,7 +29,7 @@ _SCAN_LIMIT = 8 << 20
 def find(runs_dir: Path, name: str) -> Path:
     """The folder of a run by its id, a part of its id that only one has, or ``latest``.
 
-    Raises KitError(USAGE, ``record.not_found`` or ``record.ambiguous``).
+    Raises KitError(USAGE, ``record.not_found``, ``record.ambiguous`` or ``record.unreadable``).
     """
     runs = _folders(runs_dir)
     if name == "latest":
@@ -52,7 +52,10 @@ def find(runs_dir: Path, name: str) -> Path:
 
 
 def list_runs(runs_dir: Path) -> list[RunSummary]:
-    """Every run, newest first, the unreadable ones too. An absent folder is no run."""
+    """Every run, newest first, the unreadable ones too. An absent folder is no run.
+
+    Raises KitError(USAGE, ``record.unreadable``) when the folder itself cannot be read.
+    """
     return [_summary(path) for path in _folders(runs_dir)]
 
 
@@ -117,9 +120,15 @@ def report(run_dir: Path) -> Path:
 
 
 def _folders(runs_dir: Path) -> list[Path]:
-    if not runs_dir.is_dir():
+    try:
+        return sorted((p for p in runs_dir.iterdir() if p.is_dir() and not p.is_symlink()), key=lambda p: p.name, reverse=True)
+    except FileNotFoundError:
         return []
-    return sorted((p for p in runs_dir.iterdir() if p.is_dir() and not p.is_symlink()), key=lambda p: p.name, reverse=True)
+    except OSError as error:
+        # A folder that cannot be read is not one without records.
+        found = error.strerror or str(error)
+        step = "correct its permissions, or set B300KIT_RUNS to another folder"
+        raise KitError(failure("record.unreadable", str(runs_dir), "a folder of records", found, step), ExitCode.USAGE) from error
 
 
 def _summary(path: Path) -> RunSummary:

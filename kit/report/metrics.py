@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kit.errors import ExitCode
+from kit.errors import ExitCode, KitError, failure
 from kit.outcome import HostOutcome, Outcome
 from kit.record import files
 from kit.record.environment import describe
@@ -37,7 +37,7 @@ def write(path: Path, outcome: Outcome, now: float | None = None, known: Collect
     """Bring the file up to date with an outcome of ``drift`` (or another task), atomically, under a lock.
 
     The last successes of this and other hosts stay, the drift of hosts that were not looked at too; those of hosts that
-    are not ``known`` any more (None: keep all) go. Raises KitError(INTERNAL, ``record.write``).
+    are not ``known`` any more (None: keep all) go. Raises KitError(INTERNAL, ``metrics.write``).
     """
     try:
         with _locked(path.parent):
@@ -45,8 +45,12 @@ def write(path: Path, outcome: Outcome, now: float | None = None, known: Collect
             after = merge(before, outcome, time.time() if now is None else now, known)
             about = describe()
             files.write_atomic(path, render(after, about["kit_version"], about["git_commit"] or "").encode())
-    except OSError as error:
-        raise files.write_failed(path, error) from error
+    except (OSError, KitError) as error:
+        found = (error.strerror or str(error)) if isinstance(error, OSError) else error.failures[0].found
+        raise KitError(
+            failure("metrics.write", str(path), "a file written, its folder there", found, "mend that, or name another file"),
+            ExitCode.INTERNAL,
+        ) from error
 
 
 def merge(before: Values, outcome: Outcome, now: float, known: Collection[str] | None = None) -> Values:

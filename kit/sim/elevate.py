@@ -77,7 +77,11 @@ def _as_root(places: Places, words: list[str], progress: Progress) -> Any:
         sys.executable, "-m", "kit.sim.elevate", *words,
     ]  # fmt: skip
     result: Any = None
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
+    try:
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    except OSError as error:
+        raise _no_root(f"sudo does not start: {error.strerror or error}", "install sudo, or run as root") from error
+    with started as child:
         assert child.stdout is not None
         for line in child.stdout:
             message = json.loads(line)
@@ -86,14 +90,15 @@ def _as_root(places: Places, words: list[str], progress: Progress) -> Any:
             else:
                 result = message
     if result is None:
-        raise KitError(
-            failure("sim.sudo", "sudo on this machine", "root for namespaces, mounts and control groups",
-                    f"sudo ended with {child.returncode}", "allow sudo for this user, or run as root"),
-            ExitCode.USAGE,
-        )  # fmt: skip
+        raise _no_root(f"sudo ended with {child.returncode}", "allow sudo for this user, or run as root")
     if "failures" in result:
         raise KitError([Failure.model_validate(f) for f in result["failures"]], ExitCode(result["exit_code"]))
     return result["result"]
+
+
+def _no_root(found: str, step: str) -> KitError:
+    expected = "root for namespaces, mounts and control groups"
+    return KitError(failure("sim.sudo", "sudo on this machine", expected, found, step), ExitCode.USAGE)
 
 
 def _emit(message: dict[str, Any]) -> None:

@@ -84,7 +84,6 @@ def propose_host(place: str, name: str, accept_host_key: str, identity_file: str
         )
     path = folder / f"{name}.yml"
     _refuse_existing(name)
-    folder.mkdir(parents=True, exist_ok=True)
     _write_new(path, text)
     return Outcome("fleet.init", result={**result, "path": path}, text=f"wrote {shown(path)}; {told}")
 
@@ -122,6 +121,7 @@ def _refuse_existing(name: str) -> None:
 
 def _write_new(path: Path, text: str) -> None:
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:

@@ -82,4 +82,4 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_a_named_failure(tmp_path: Path) -> None:
     with pytest.raises(KitError) as caught:
         metrics.write(tmp_path / "none" / "kit.prom", Outcome("drift", {}))
-    assert caught.value.failures[0].code == "record.write"
+    assert caught.value.failures[0].code == "metrics.write"
