@@ -67,7 +67,7 @@ class Room:
         host is being changed, and stopping half-way would be worse. Raises KitError(INTERNAL, ``record.write``)."""
         plain = document.model_dump(mode="json", by_alias=True) if isinstance(document, BaseModel) else document
         line = json.dumps(guard.redact_document(plain), ensure_ascii=False, allow_nan=False)
-        files.append_line(self.path / f"{name}.jsonl", line.encode())
+        files.append_line(self.path / f"{name}.jsonl", _utf8(line))
 
     def event(self, document: BaseModel | Mapping[str, Any]) -> None:
         """Add one line to ``events.jsonl``; see :meth:`append`."""
@@ -108,7 +108,7 @@ class Room:
             failures=failures,
         )
         text = json.dumps(guard.redact_document(line.model_dump(mode="json", exclude_none=True)), ensure_ascii=False)
-        files.append_line(self.path / STAGES, text.encode(), durable=True)
+        files.append_line(self.path / STAGES, _utf8(text), durable=True)
 
     def _free(self, stage: str, suffix: str) -> Path:
         path = self.path / f"{stage}{suffix}"
@@ -279,10 +279,15 @@ def _encode(plain: Any, suffix: str) -> bytes:
     if isinstance(plain, bytes):
         return plain
     if isinstance(plain, str):
-        return plain.encode()
+        return _utf8(plain)
     if suffix in (".yml", ".yaml"):
-        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).encode()
-    return (json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + os.linesep).encode()
+        return _utf8(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+    return _utf8(json.dumps(plain, indent=1, ensure_ascii=False, allow_nan=False) + os.linesep)
+
+
+def _utf8(text: str) -> bytes:
+    """A file name or argument that is not UTF-8 comes as lone surrogates: kept as ``\\udcXX``, which JSON reads back."""
+    return text.encode("utf-8", "backslashreplace")
 
 
 def _now() -> str:
