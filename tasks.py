@@ -122,6 +122,65 @@ def verify(targets: list[Target], junit: str = "") -> Outcome:
     return flow.verify(targets, Path(junit) if junit else None)
 
 
+@command(
+    name="patch-check",
+    help={
+        "source": "A plugin source tree. It is run: check only trees that you would build.",
+        "series": "<project>/<version>, when there are several.",
+        "route": "Only the patches of this route: patch or upstream.",
+    },
+)
+def patch_check(source: str, series: str = "", route: str = "") -> Outcome:
+    """Does each patch still apply to a plugin release?"""
+    from kit.patch.flow import check
+
+    return check(Path(source), series or None, route=route or None)
+
+
+_PROFILE = "An image of images/: sim or b300."
+
+
+@command(
+    name="build-image",
+    help={
+        "profile": _PROFILE,
+        "check": "Verify lock and patches alone; build nothing.",
+        "dry_run": "Show the Dockerfile and what would be done.",
+        "builder": "buildah (the same id each time) or docker.",
+        "fresh": "Build from the first layer, without any cache.",
+    },
+)
+def build_image(
+    profile: str, check: bool = False, dry_run: bool = False, builder: str = "buildah", fresh: bool = False
+) -> Outcome:
+    """An engine image from its lock, patched and proved from inside."""
+    from kit.image import flow
+
+    return flow.build(profile, check, dry_run, builder, fresh)
+
+
+@command(
+    help={
+        "profile": _PROFILE,
+        "check": "Only compare with this checkout; exit 3 when the lock is stale.",
+        "own": "Take anew only what this checkout itself holds (patches, kernels); asks no network.",
+    }
+)
+def image_lock(profile: str, check: bool = False, own: bool = False) -> Outcome:
+    """Resolve an image's digests, commits and hashes; shows what moved."""
+    from kit.image import flow
+
+    return flow.lock_image(profile, check, own)
+
+
+@command(help={"image": "A profile (its latest image), or an image id."})
+def image_verify(image: str) -> Outcome:
+    """Is a built image what its manifest and lock say? Exit 5 if not."""
+    from kit.image import flow
+
+    return flow.verify(image)
+
+
 @command(help={"keep": "Leave the simulated hosts running, to look around."})
 def demo(keep: bool = False) -> Outcome:
     """The whole flow on two simulated hosts."""
@@ -217,8 +276,9 @@ def _group(**tasks: KitTask) -> Collection:
     return Collection(**tasks)
 
 
-namespace = Collection(doctor, probe, plan, provision, drift, verify, demo)
+namespace = Collection(doctor, probe, plan, provision, drift, verify, demo, patch_check, build_image)
 namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
 namespace.add_collection(_group(check=engine_check, show=engine_show), "engine")
+namespace.add_collection(_group(lock=image_lock, verify=image_verify), "image")
 namespace.add_collection(_group(up=sim_up, down=sim_down, status=sim_status), "sim")
 namespace.add_collection(_group(list=record_list, show=record_show, report=record_report, verify=record_verify), "record")

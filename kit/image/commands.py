@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -61,6 +63,59 @@ def run_both(
     if done.returncode != 0:
         raise Failed(code, words, done.returncode, out, err, exit_code)
     return out, err
+
+
+def run_steps(command: Sequence[str | Path], code: str, timeout_s: float, environment: Mapping[str, str]) -> None:
+    """A long one: its STEP lines are shown as it goes, all it said is kept for :class:`Failed`; raises as :func:`run` does."""
+    words = [str(word) for word in command]
+    need(words[0])
+    lines: list[str] = []
+    process = subprocess.Popen(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | dict(environment),
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    )
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        _end(process)
+
+    timer = threading.Timer(timeout_s, stop)
+    timer.start()
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            level = logging.INFO if line.startswith(("[", "STEP")) else logging.DEBUG
+            log.log(level, "%s", line.strip()[:160])
+        status = process.wait()
+    except BaseException:
+        _end(process)
+        raise
+    finally:
+        timer.cancel()
+    if late.is_set():
+        raise KitError(failure(code, " ".join(words[:4]), f"an end in {timeout_s:.0f} s", "none"), ExitCode.TIMEOUT)
+    if status != 0:
+        raise Failed(code, words, status, "", "".join(lines), ExitCode.APPLY_FAILED)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """With all that it started: a builder's own children hold its storage."""
+    try:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(10)
+    except ProcessLookupError:
+        return
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 class Failed(KitError):

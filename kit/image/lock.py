@@ -13,6 +13,7 @@ from kit.image.model import DebianBase, ImageLock, ImageSpec, LockedBase, Locked
 from kit.image.places import Places
 
 T = TypeVar("T")
+Wheels = Mapping[str, Wheel | None]
 
 
 def moved(old: ImageLock | None, new: ImageLock) -> list[str]:
@@ -23,6 +24,30 @@ def moved(old: ImageLock | None, new: ImageLock) -> list[str]:
         if before.get(name) != after.get(name):
             out.append(f"{name}: {_shown(before, name)} -> {_shown(after, name)}")
     return out
+
+
+def keep_known(old: ImageLock | None, new: ImageLock) -> ImageLock:
+    """Where ``new`` could not be told and ``old`` still answers the same question, ``old`` stands. Pure."""
+    if old is None:
+        return new
+
+    def packages(before: Wheels, after: Wheels) -> Wheels:
+        return after if any(after.values()) else {name: before.get(name) for name in after}
+
+    base_ = new.base
+    if base_.digest is None and {*base_.packages} <= {*old.base.packages}:
+        base_ = old.base
+    plugin = new.plugin
+    if plugin.tree_sha256 is None:
+        plugin = old.plugin.model_copy(update={"series_sha256": plugin.series_sha256})
+    return new.model_copy(
+        update={
+            "base": base_,
+            "plugin": plugin,
+            "packages": packages(old.packages, new.packages),
+            "tools": packages(old.tools, new.tools),
+        }
+    )
 
 
 def _flat(value: object, name: str = "") -> dict[str, object]:
@@ -89,6 +114,16 @@ def _local(folder: Path, spec: ImageSpec) -> ImageLock:
         stand_ins_sha256=sources.sha256_tree(folder / spec.stand_ins) if spec.stand_ins else None,
         kernels_sha256=sources.kernels_sha256(),
     )
+
+
+def own_parts(folder: Path, spec: ImageSpec, old: ImageLock) -> ImageLock:
+    """``old`` with what this checkout itself holds taken anew: patches, the plugin's folder, kernels, stand-ins."""
+    local = _local(folder, spec)
+    plugin = local.plugin
+    if plugin.tree_sha256 is None:
+        plugin = old.plugin.model_copy(update={"series_sha256": plugin.series_sha256})
+    parts = {"plugin": plugin, "stand_ins_sha256": local.stand_ins_sha256, "kernels_sha256": local.kernels_sha256}
+    return old.model_copy(update=parts)
 
 
 def resolve(places: Places, folder: Path, spec: ImageSpec) -> tuple[ImageLock, list[KitError]]:

@@ -5,9 +5,11 @@ Edge: runs pip with this machine's own settings, so that an operator's index and
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -62,7 +64,9 @@ def fetch(places: Places, wheels: Mapping[str, Wheel], python: str, glibc: str) 
     Raises KitError(APPLY_FAILED, ``image.wheel_changed``) when an index now gives other bytes under the same name, and
     (UNREACHABLE, ``image.wheels``) when one cannot be had.
     """
-    missing = {name: wheel for name, wheel in wheels.items() if not _good(places.wheels / wheel.file, wheel.sha256)}
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        good = list(pool.map(lambda wheel: _good(places.wheels / wheel.file, wheel.sha256), wheels.values()))
+    missing = {name: wheel for (name, wheel), right in zip(wheels.items(), good, strict=True) if not right}
     if missing:
         log.info("fetching %d Python packages", len(missing))
         places.wheels.mkdir(parents=True, exist_ok=True)
