@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -49,9 +48,12 @@ def with_measured(facts: Facts, name: str) -> Facts:
 
 
 def run_script(remote: Remote, script: bytes, argument: str, timeout_s: float) -> dict[str, Any]:
-    """Run one of our scripts as root on the host; its JSON object."""
-    command: Sequence[str] = remote.privileged([*COMMAND, argument])
-    done = remote.run(command, script, timeout_s)
+    """Run one of our scripts as root on the host; its JSON object.
+
+    The argument goes ahead of the script, not onto the command line: sudo writes that into the host's log each time.
+    """
+    given = f"import sys\nsys.argv[1:] = [{argument!r}]\n".encode()
+    done = remote.run(remote.privileged(COMMAND), given + script, timeout_s)
     if done.status != 0:
         raise _fault("probe.failed", remote, "status 0", f"status {done.status}: {_last_words(done)}")
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 
@@ -125,11 +126,13 @@ def redact_document(document: Any) -> Any:
     return document
 
 
-def _possible(text: str) -> list[_Shape]:
+@lru_cache(maxsize=8192)
+def _possible(text: str) -> tuple[_Shape, ...]:
+    """The shapes worth the slow search. Cached: a document repeats its keys and values for each of some hundred CPUs."""
     if len(text) < _SHORTEST:
-        return []
+        return ()
     lower = text.lower()
-    return [shape for shape in _SHAPES if any(hint in lower for hint in shape.hints)]
+    return tuple(shape for shape in _SHAPES if any(hint in lower for hint in shape.hints))
 
 
 def _named(key: Any, value: Any) -> bool:
@@ -146,6 +149,8 @@ def _walk(value: Any, path: str) -> list[Secret]:
             for shape in _possible(value)
             for match in shape.pattern.finditer(value)
         ]
+    if value is None or isinstance(value, int | float):
+        return []
     found: list[Secret] = []
     if isinstance(value, Mapping):
         for key, inner in value.items():

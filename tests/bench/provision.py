@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,8 @@ class Ran:
     """What a command cost."""
 
     seconds: float
+    cpu_seconds: float
+    """Of its own process and what it waited for: the control machine's share, ssh included, the hosts' not."""
     out: str
     own_mib: float
     """Peak resident memory of its own process."""
@@ -42,7 +45,7 @@ class Ran:
 
 def ran(command: Sequence[str | Path], expect: tuple[int, ...] = (0,)) -> Ran:
     """Run a command; stops the benchmark when it ends otherwise than expected."""
-    started = time.monotonic()
+    started, before = time.monotonic(), children_cpu_s()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(
             [str(word) for word in command], cwd=paths.ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=err
@@ -64,7 +67,13 @@ def ran(command: Sequence[str | Path], expect: tuple[int, ...] = (0,)) -> Ran:
             sys.exit(f"{' '.join(map(str, command))} ended with {process.returncode}:\n{err.read().decode()[-3000:]}")
         own, _ = peaks.pop(process.pid, (0.0, ""))
         child_mib, child = max(peaks.values(), default=(0.0, ""))
-        return Ran(seconds, out.read().decode(), own, child_mib, child)
+        return Ran(seconds, children_cpu_s() - before, out.read().decode(), own, child_mib, child)
+
+
+def children_cpu_s() -> float:
+    """CPU time of all that has ended below this process so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def below(pid: int) -> list[int]:
@@ -133,7 +142,7 @@ def main() -> None:
         runs = {"first": [first]}
         if rest:
             runs["rest"] = [provision(rest)]
-        plain = [
+        plain: list[str | Path] = [
             BIN / "ansible-playbook", "-i", paths.cache_dir() / "fleet",
             "playbooks/apply.yml", "-l", one, "-e", f"@{record / 'apply.json'}",
         ]  # fmt: skip
@@ -168,6 +177,9 @@ def show(console: Console, asked: argparse.Namespace, runs: dict[str, list[Ran]]
     many = median["many"] / median["ours"]
     beside = f"1 host {median['ours']:.2f} s: {many:.2f} x"
     row(f"no-op provision, {asked.hosts} hosts", f"{median['many']:.2f} s", beside, "<= 2 x", many <= 2)
+    cpu = {name: statistics.median(run.cpu_seconds for run in runs[name]) for name in ("ours", "many")}
+    beside = f"1 host {cpu['ours']:.2f} s; the rest is the simulated hosts', which share this machine's CPUs"
+    row(f"CPU of the control machine's side, {asked.hosts} hosts", f"{cpu['many']:.2f} s", beside, "stated", None)
     ours = [run for name in ("first", "rest", "ours", "many") for run in runs.get(name, ())]
     own = max(run.own_mib for run in ours)
     row("memory of the control process", f"{own:.0f} MiB", f"peak of {len(ours)} provisions", "< 300 MiB", own < 300)
