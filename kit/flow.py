@@ -229,7 +229,11 @@ def _apply(work: Sequence[Work], jobs: Mapping[Target, Plan], run: Run, reboot: 
         result = results[one.name]
         if lost:
             one.fail(lost[0])
-        run.host(one.name).put("recap", result)
+        try:
+            run.host(one.name).put("recap", result)
+        except KitError as error:
+            # What went wrong on the host is told all the same.
+            one.fail(error)
         one.result["apply"] = {"changed": result.changed, "seconds": result.seconds}
         if result.failures:
             raise KitError(list(result.failures), result.exit_code)

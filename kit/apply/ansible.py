@@ -58,27 +58,31 @@ def apply(
     hosts = {target.name: _Host(target.name) for target in work}
     watch = _Watch(hosts, on_event)
     with _signals() as stop:
-        run = ansible_runner.run(
-            private_data_dir=str(folder),
-            inventory=str(inventory),
-            binary=_tool("setpriv"),
-            cmdline=shlex.join(["--pdeathsig", "TERM", _tool("ansible-playbook"), str(ROOT / "playbooks" / "apply.yml")]),
-            forks=max(1, min(forks, len(work))),
-            envvars={
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "ANSIBLE_INVENTORY_ENABLED": "yaml",
-                "ANSIBLE_HOME": str(folder / "home"),
-                "ANSIBLE_NOCOLOR": "1",
-                # Ansible refuses to start in a locale that is not UTF-8, and cron's is C.
-                "LC_ALL": "C.UTF-8",
-            },
-            event_handler=watch.event,
-            cancel_callback=stop.is_set,
-            quiet=True,
-        )
-    words = _tail(folder) if run.rc not in (0, 2, 4) else ""
+        try:
+            run = ansible_runner.run(
+                private_data_dir=str(folder),
+                inventory=str(inventory),
+                binary=_tool("setpriv"),
+                cmdline=shlex.join(["--pdeathsig", "TERM", _tool("ansible-playbook"), str(ROOT / "playbooks" / "apply.yml")]),
+                forks=max(1, min(forks, len(work))),
+                envvars={
+                    "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                    "ANSIBLE_INVENTORY_ENABLED": "yaml",
+                    "ANSIBLE_HOME": str(folder / "home"),
+                    "ANSIBLE_NOCOLOR": "1",
+                    # Ansible refuses to start in a locale that is not UTF-8, and cron's is C.
+                    "LC_ALL": "C.UTF-8",
+                },
+                event_handler=watch.event,
+                cancel_callback=stop.is_set,
+                quiet=True,
+            )
+            rc, words = run.rc, _tail(folder) if run.rc not in (0, 2, 4) else ""
+        except OSError as error:
+            # Ansible's own files lie in the record, too.
+            rc, words = 1, str(error)
     signal_number = stop.number
-    return {name: host.result(watch.stats, signal_number, run.rc, words) for name, host in hosts.items()}
+    return {name: host.result(watch.stats, signal_number, rc, words) for name, host in hosts.items()}
 
 
 @dataclass
@@ -112,6 +116,8 @@ class _Host:
                 "apply.interrupted", self.name, "Ansible runs to its end", found, "run again: it goes on where this ended"
             )
             return (told,), 128 + signal_number
+        if stats is None and self.last is None and explain.no_room(words):
+            return (explain.record_full(self.name, words),), ExitCode.INTERNAL
         if stats is None:
             told = failure(
                 "apply.ansible",

@@ -70,6 +70,22 @@ def failed(host: str, role: str, task: str, said: str) -> Failure:
     )
 
 
+def no_room(said: str) -> bool:
+    """Whether words are about a full disk."""
+    return bool(re.search(r"No space left on device|Disk quota exceeded", said))
+
+
+def record_full(host: str, said: str) -> Failure:
+    """Ansible itself ended for want of room beside the record, on the control machine."""
+    return failure(
+        "record.write",
+        f"{host}: Ansible's files in the record",
+        "free space on the control machine",
+        said,
+        "free space on that file system or set B300KIT_RUNS to another folder, then run again: it goes on where this ended",
+    )
+
+
 def unreachable(host: str, role: str, task: str, said: str) -> Failure:
     """The connection broke in the middle."""
     where = f"{host}: {role}: {task}" if role else f"{host}: {task}"
