@@ -46,7 +46,19 @@ def apply(
     forks: int,
     reboot: bool = False,
 ) -> dict[str, ApplyResult]:
-    """Carry out the change steps of each plan (the reboot too, when asked) and return each host's recap by name.
+    """Carry out the change steps of each plan (the reboot too, when asked); returns and raises as :func:`play` does."""
+    variables = {target: role_variables(plan, reboot) for target, plan in work.items()}
+    return play("apply", variables, run_dir, on_event, forks)
+
+
+def play(
+    playbook: str,
+    variables: Mapping[Target, Mapping[str, Any]],
+    run_dir: Path,
+    on_event: Callable[[ApplyEvent], None],
+    forks: int,
+) -> dict[str, ApplyResult]:
+    """Run a playbook of this checkout on hosts, each with its variables, and return each host's recap by name.
 
     Never raises for what happens on a host: that is in the recap's failures. A Ctrl-C or SIGTERM stops Ansible and is
     told as ``apply.interrupted`` with exit code 130 or 143. Raises KitError(INTERNAL) when Ansible is not installed.
@@ -54,8 +66,8 @@ def apply(
     folder = run_dir / "ansible"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     inventory = folder / "inventory.json"
-    _private(inventory, json.dumps(_inventory(work, reboot), indent=1))
-    hosts = {target.name: _Host(target.name) for target in work}
+    _private(inventory, json.dumps(_inventory(variables), indent=1))
+    hosts = {target.name: _Host(target.name) for target in variables}
     watch = _Watch(hosts, on_event)
     with _signals() as stop:
         try:
@@ -63,8 +75,10 @@ def apply(
                 private_data_dir=str(folder),
                 inventory=str(inventory),
                 binary=_tool("setpriv"),
-                cmdline=shlex.join(["--pdeathsig", "TERM", _tool("ansible-playbook"), str(ROOT / "playbooks" / "apply.yml")]),
-                forks=max(1, min(forks, len(work))),
+                cmdline=shlex.join(
+                    ["--pdeathsig", "TERM", _tool("ansible-playbook"), str(ROOT / "playbooks" / f"{playbook}.yml")]
+                ),
+                forks=max(1, min(forks, len(variables))),
                 envvars={
                     "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
                     "ANSIBLE_INVENTORY_ENABLED": "yaml",
@@ -179,12 +193,12 @@ def _label(result: Mapping[str, Any]) -> str:
     return f"{label}: " if isinstance(label, str) else ""
 
 
-def _inventory(work: Mapping[Target, Plan], reboot: bool) -> dict[str, Any]:
+def _inventory(work: Mapping[Target, Mapping[str, Any]]) -> dict[str, Any]:
     """Hosts with their connection and what their roles are to do. No secret: keys are named by their files."""
     hosts: dict[str, Any] = {}
-    for target, plan in work.items():
+    for target, given in work.items():
         connection = target.spec.connection
-        variables: dict[str, Any] = {
+        reach: dict[str, Any] = {
             "ansible_host": connection.address,
             "ansible_port": connection.port,
             "ansible_user": connection.user,
@@ -192,8 +206,8 @@ def _inventory(work: Mapping[Target, Plan], reboot: bool) -> dict[str, Any]:
             "ansible_ssh_common_args": shlex.join(ssh_options(connection, target.name, target.fleet.ssh_connect_timeout_s)),
         }
         for key_file in key_files(connection):
-            variables["ansible_ssh_private_key_file"] = key_file
-        hosts[target.name] = variables | role_variables(plan, reboot)
+            reach["ansible_ssh_private_key_file"] = key_file
+        hosts[target.name] = reach | dict(given)
     return {"all": {"hosts": hosts}}
 
 
