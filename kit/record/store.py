@@ -31,6 +31,7 @@ _SUFFIXES: Mapping[str, str] = {"spec": ".yml", "lock": ".yml"}
 _DONE = frozenset({"recap"})
 """What tells of things already done to a host: redacted, not refused, or the telling would be lost."""
 _STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_LONE = re.compile("[\ud800-\udfff]")
 _HOST_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
@@ -66,8 +67,7 @@ class Room:
         """Add one line to ``<name>.jsonl``. What looks like a secret is redacted, not refused: events arrive while a
         host is being changed, and stopping half-way would be worse. Raises KitError(INTERNAL, ``record.write``)."""
         plain = document.model_dump(mode="json", by_alias=True) if isinstance(document, BaseModel) else document
-        line = json.dumps(guard.redact_document(plain), ensure_ascii=False, allow_nan=False)
-        files.append_line(self.path / f"{name}.jsonl", _utf8(line))
+        files.append_line(self.path / f"{name}.jsonl", _json(guard.redact_document(plain)))
 
     def event(self, document: BaseModel | Mapping[str, Any]) -> None:
         """Add one line to ``events.jsonl``; see :meth:`append`."""
@@ -107,8 +107,8 @@ class Room:
             outcome=outcome,
             failures=failures,
         )
-        text = json.dumps(guard.redact_document(line.model_dump(mode="json", exclude_none=True)), ensure_ascii=False)
-        files.append_line(self.path / STAGES, _utf8(text), durable=True)
+        text = _json(guard.redact_document(line.model_dump(mode="json", exclude_none=True)))
+        files.append_line(self.path / STAGES, text, durable=True)
 
     def _free(self, stage: str, suffix: str) -> Path:
         path = self.path / f"{stage}{suffix}"
@@ -279,16 +279,18 @@ def _encode(plain: Any, suffix: str) -> bytes:
     if isinstance(plain, bytes):
         return plain
     if isinstance(plain, str):
-        return _utf8(plain)
+        return plain.encode("utf-8", "backslashreplace")
     if suffix in (".yml", ".yaml"):
-        return _utf8(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+        return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).encode()
     # msgspec indents at C speed what json alone would indent in Python: documents of 256 CPUs are large.
-    return msgspec.json.format(_utf8(json.dumps(plain, ensure_ascii=False, allow_nan=False)), indent=1) + b"\n"
+    return msgspec.json.format(_json(plain), indent=1) + b"\n"
 
 
-def _utf8(text: str) -> bytes:
-    """A file name or argument that is not UTF-8 comes as lone surrogates: kept as ``\\udcXX``, which JSON reads back."""
-    return text.encode("utf-8", "backslashreplace")
+def _json(plain: Any) -> bytes:
+    """On one line. A file name or argument that is not UTF-8 comes with lone surrogates, which no reader need take: they
+    are kept as the text ``\\udcXX``."""
+    text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    return _LONE.sub(lambda one: rf"\\u{ord(one[0]):04x}", text).encode()
 
 
 def _now() -> str:

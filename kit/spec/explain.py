@@ -16,6 +16,9 @@ from kit.spec.strict_yaml import Document, Path
 
 _PATTERNS = {
     "identity_file": ("a path of letters, digits, / . _ -, absolute or from ~/, without ..", "give the plain path"),
+    "name": ("lower-case letters, digits and hyphens", "choose such a name"),
+    "image": ("lower-case letters, digits and hyphens", "choose such a name"),
+    "engine": ("lower-case letters, digits and hyphens", "choose such a name"),
     "address": ("a host name or IP address", "put the port under `port`"),
     "host_key": (
         "`ssh-ed25519 AAAA...`: type and key, no host name or comment",
