@@ -64,6 +64,7 @@ demo: setup ## The whole flow on two simulated hosts; DEMO="--keep" passes optio
 test: setup ## Unit tests, then tests on simulated hosts; ARGS="-k name" passes options
 	.venv/bin/python -m pytest $(wildcard tests/unit tests/sim tests/fault) -m "not qemu and not gpu" $(ARGS)
 
+test-qemu: NEEDS += qemu-system-x86_64=qemu-system-x86 qemu-img=qemu-utils mke2fs=e2fsprogs
 test-qemu: setup ## What only the emulated machine proves: cpusets, limits, huge pages, NUMA. Slow: minutes
 	.venv/bin/python -m pytest tests/sim -m qemu $(ARGS)
 
