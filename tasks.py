@@ -181,6 +181,20 @@ def image_verify(image: str) -> Outcome:
     return flow.verify(image)
 
 
+@command(
+    hosts=True,
+    help={
+        "image": "A profile or an image id; else the one that the host declares.",
+        "prune": "Remove old images that nothing needs.",
+    },
+)
+def image_push(targets: list[Target], image: str = "", prune: bool = False) -> Outcome:
+    """Deliver an image to hosts and prove that it starts there."""
+    from kit.image import push
+
+    return push.push(targets, image, prune)
+
+
 @command(help={"keep": "Leave the simulated hosts running, to look around."})
 def demo(keep: bool = False) -> Outcome:
     """The whole flow on two simulated hosts."""
@@ -240,6 +254,26 @@ def engine_show(profile: str, address: str = "127.0.0.1", port: int = 30000) -> 
     return commands.show(profile, address, port)
 
 
+@command(
+    help={
+        "name": "What a profile calls them: gates.prompts.",
+        "model": "The model's folder; its own tokenizer is used.",
+        "text": "A text file, or a folder of them.",
+        "short": "COUNTxTOKENS.",
+        "long": "COUNTxTOKENS.",
+        "about": "Where the text is from.",
+        "python": "The engine's Python; the cached environment's otherwise.",
+    }
+)
+def prompts_pin(
+    name: str, model: str, text: str, short: str = "32x64", long: str = "4x20000", about: str = "", python: str = ""
+) -> Outcome:
+    """Make a file of pinned prompts; never overwrites."""
+    from kit.gates import commands
+
+    return commands.pin_prompts(name, Path(model), Path(text), short, long, about, python)
+
+
 @command(help={"limit": "How many, newest first; 0 for all."})
 def record_list(limit: int = 20) -> Outcome:
     """Runs that left a record."""
@@ -279,6 +313,7 @@ def _group(**tasks: KitTask) -> Collection:
 namespace = Collection(doctor, probe, plan, provision, drift, verify, demo, patch_check, build_image)
 namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
 namespace.add_collection(_group(check=engine_check, show=engine_show), "engine")
-namespace.add_collection(_group(lock=image_lock, verify=image_verify), "image")
+namespace.add_collection(_group(lock=image_lock, push=image_push, verify=image_verify), "image")
+namespace.add_collection(_group(pin=prompts_pin), "prompts")
 namespace.add_collection(_group(up=sim_up, down=sim_down, status=sim_status), "sim")
 namespace.add_collection(_group(list=record_list, show=record_show, report=record_report, verify=record_verify), "record")

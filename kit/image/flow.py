@@ -88,7 +88,7 @@ def build(profile: str, check: bool, dry_run: bool, builder: str, fresh: bool) -
         raise KitError(stale, ExitCode.USAGE)
     places = Places.here()
     with Run.create(BUILD, sys.argv, paths.runs_dir()) as run:
-        run.put("lock", locked)
+        run.put("lock", record.for_a_run(locked.model_dump(mode="json")))
         with _alone(places), run.stage("inputs"), prepared(places, folder, spec, locked) as context:
             run.put("patches", context.patches)
             return _build(places, run, spec, locked, context, builder_for(builder, places), fresh)
@@ -115,7 +115,7 @@ def _build(
         raise (KitError(said, ExitCode.APPLY_FAILED) if said else error) from error
     with run.stage("manifest"):
         manifest = manifest_of(maker, image)
-        run.put("manifest", manifest)
+        run.put("manifest", record.for_a_run(manifest))
     built = record.Built(
         profile=spec.name,
         image_id=image,
@@ -133,7 +133,7 @@ def _build(
 
 def _told(run: Run, built: record.Built, path: Path, cached: bool) -> Outcome:
     document = {**built.model_dump(mode="json"), "cached": cached, "built": str(path)}
-    run.put("built", document)
+    run.put("built", record.for_a_run(document))
     run.finish(ExitCode.OK)
     plugin: Any = built.manifest.get("plugin", {})
     took = "nothing changed since it was built" if cached else f"built in {built.seconds:.0f} s"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -39,6 +41,17 @@ def keep(places: Places, built: Built) -> Path:
     _write(path, built.model_dump_json(indent=1))
     _write(folder / "latest.json", built.model_dump_json(indent=1))
     return path
+
+
+def for_a_run(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with Debian packages as a list: a record refuses what reads like ``passwd: VALUE``, and passwd is a package."""
+    out: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping) and "passwd" in value:
+            out[key] = [f"{name} {version}" for name, version in value.items()]
+        else:
+            out[key] = for_a_run(value) if isinstance(value, Mapping) else value
+    return out
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,0 +1,1 @@
+"""What runs on a host: plain Python, read-only."""

@@ -1,0 +1,93 @@
+"""Which images a host has, which parts of a delivery, which images run, how much room there is. Reads; changes nothing.
+
+Argument: JSON with ``folder``, ``image_id``, ``usage``, ``layers`` (``diff_id`` and ``parts`` with ``name`` and ``bytes``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def has(folder: Path, image: str) -> bool:
+    """Whether an image is there, whole: it is renamed into place last, and its configuration's hash is its id."""
+    try:
+        found = hashlib.sha256((folder / image / "image.json").read_bytes()).hexdigest()
+        return found == image and (folder / image / "rootfs").is_dir()
+    except OSError:
+        return False
+
+
+def images(folder: Path) -> dict[str, float]:
+    """Id -> when it came, in seconds since 1970, of all that are there."""
+    try:
+        names = [path.name for path in folder.iterdir() if len(path.name) == 64]
+    except OSError:
+        return {}
+    return {name: (folder / name / "image.json").stat().st_ctime for name in names if has(folder, name)}
+
+
+def parts(folder: Path, layers: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Diff id -> names of the parts that are there with their full size."""
+    out: dict[str, list[str]] = {}
+    for layer in layers:
+        there = []
+        for part in layer["parts"]:
+            try:
+                size = (folder / ".parts" / layer["diff_id"] / part["name"]).stat().st_size
+            except OSError:
+                continue
+            if size == part["bytes"]:
+                there.append(part["name"])
+        out[layer["diff_id"]] = there
+    return out
+
+
+def in_use(folder: Path) -> list[str] | None:
+    """Ids that a process runs in, or that a unit names as its root; None when that cannot be told."""
+    roots: set[str] = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                roots.add(str((entry / "root").readlink()))
+            except OSError:
+                continue
+    command = ["systemctl", "show", "--property=RootDirectory", "--value", "*"]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    roots.update(done.stdout.split())
+    return sorted({Path(root).relative_to(folder).parts[0] for root in roots if folder in Path(root).parents})
+
+
+def free(folder: Path) -> int:
+    """Bytes for root on the file system where the folder is, or will be."""
+    while not folder.is_dir():
+        folder = folder.parent
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize
+
+
+def main(argument: str) -> None:
+    """One JSON document on standard output."""
+    asked = json.loads(argument)
+    folder = Path(asked["folder"])
+    there = images(folder)
+    document = {
+        "images": there,
+        "present": asked["image_id"] in there,
+        "parts": parts(folder, asked["layers"]),
+        "in_use": in_use(folder) if asked["usage"] else None,
+        "free_bytes": free(folder),
+    }
+    json.dump(document, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
