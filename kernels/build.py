@@ -18,8 +18,18 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / ".cache" / "kernels"
 LIBRARY = "libb300kit_kernels.so"
-SOURCES = ("common/api.cu", "boundary/boundary.cu", "stats/stats.cu", "gate/gate.cu", "qkv/qkv.cu", "gemv/gemv.cu")
-HEADERS = ("common/api.h", "common/device.cuh")
+SOURCES = (
+    "common/api.cu",
+    "boundary/boundary.cu",
+    "stats/stats.cu",
+    "gate/gate.cu",
+    "qkv/qkv.cu",
+    "qkvproj/qkvproj.cu",
+    "oproj/oproj.cu",
+    "gemv/gemv.cu",
+    "head/head.cu",
+)
+HEADERS = ("common/api.h", "common/device.cuh", "common/stream.cuh", "qkv/finish.cuh")
 ARCHITECTURES = ("sm_90a", "sm_103a")
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "-Xcompiler", "-fPIC,-Wall,-Wextra", "-Werror", "all-warnings", "-Xptxas", "-v")
 

@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 STATS_ITEMS = 120  # items of an 8-row tile (40 slices x 3 groups)
-GATE_PARTS = 16  # clusters of an 8-row tile
+GATE_PARTS = 16  # clusters of an 8-row tile, in the gate's cluster form
+GATE_NARROW_PARTS = 128  # blocks of an 8-row tile, in its narrow form
+GATE_NARROW_ROWS = 2  # up to here the narrow form is used
 ROW_TILE = 8
 CLUSTERS = (1, 2, 4, 5)
-GEMV_ROWS = 8
-GEMV_BLOCK_ROWS = 128  # rows of W that a block (or its cluster) takes
-GEMV_RANKS = (1, 2, 4, 8)
+GEMV_ROWS = 8  # of every kernel that streams a weight: gemv, qkvproj, oproj, head
+GEMV_UNIT = 32  # N is a multiple of this
+GEMV_K = (512, 1024, 1280, 2048, 2304, 4096, 5120, 8192)  # gemv.cu is built for these
+STREAMS = ("gemv", "qkvproj", "oproj", "head")
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Launch:
-    """``blocks`` counts clusters where ``cluster`` > 1 (and for the gate, whose cluster is 8)."""
+    """``blocks`` counts clusters where ``cluster`` > 1 (the gate: 8, or 1 for its narrow form)."""
 
     blocks: int
     cluster: int = 1
@@ -64,31 +67,22 @@ def choose(op: str, rows: int, gpu: Gpu, table: Table | None = None) -> Launch:
         return Launch(blocks=rows, cluster=5 if rows * 4 <= 2 * gpu.sm_count else 1)
     if op == "stats":
         return Launch(blocks=min(STATS_ITEMS * tiles(rows), 4 * gpu.sm_count))
+    if op == "gate" and rows <= GATE_NARROW_ROWS:
+        return Launch(blocks=GATE_NARROW_PARTS)
     if op == "gate":
         # At most four blocks of 320 threads on an SM; a cluster is eight blocks.
         return Launch(blocks=min(GATE_PARTS * tiles(rows), max(1, 4 * gpu.sm_count // 8)), cluster=8)
     if op == "qkv":
         return Launch(blocks=min(2 * rows, 8 * gpu.sm_count))
-    if op == "gemv":
-        return Launch(blocks=1)  # the grid follows from the weight's shape: see gemv_ranks
+    if op in STREAMS:
+        return Launch(blocks=gpu.sm_count)  # one persistent block an SM; the kernel takes fewer where there is less to do
     raise ValueError(f"unknown operator {op!r}")
 
 
-def gemv_ranks(n: int, k: int, ranks: int | None = None) -> int:
-    """Over how many blocks of a cluster K is split: the order of the sums, and so the bits, depends on it.
-
-    From the shape alone, never from the GPU: the least split with at most 1280 columns of x in a block and 200 blocks or
-    more, else the greatest that fits. Raises ValueError where none (or not the given one) fits.
-    """
-    fitting = [
-        split
-        for split in ((ranks,) if ranks else GEMV_RANKS)
-        if split in GEMV_RANKS and n > 0 and k > 0 and n % GEMV_BLOCK_ROWS == 0 and k % (64 * split) == 0 and k // split <= 4096
-    ]
-    if not fitting:
-        raise ValueError(f"N a multiple of {GEMV_BLOCK_ROWS}, K of 64 times one of {GEMV_RANKS}, at most 4096 columns a block")
-    wide = [split for split in fitting if k // split <= 1280 and n // GEMV_BLOCK_ROWS * split >= 200]
-    return min(wide, default=fitting[-1])
+def gemv_fits(n: int, k: int) -> None:
+    """Raises ValueError where gemv has no kernel for W [n, k]. How its sums are split follows from k alone."""
+    if n < GEMV_UNIT or n % GEMV_UNIT or k not in GEMV_K:
+        raise ValueError(f"N a multiple of {GEMV_UNIT}, K one of {', '.join(map(str, GEMV_K))}")
 
 
 def load_table(path: Path, gpu: Gpu, driver: str) -> Table:

@@ -32,8 +32,8 @@ int64_t b300k_stats_workspace(int rows);
 
 // K4: logits = x Wg^T ; s = sqrt(softplus) ; top-6 of s+bias ; weights ; packed ids (gate/gate.cu).
 int b300k_gate(const void* x, const void* weight, const float* bias, const int32_t* valid_rows, float* out_weights,
-               int32_t* out_ids, int32_t* out_packed, float* out_logits, void* workspace, int rows, float route_scale, int blocks,
-               int pdl, void* stream);
+               int32_t* out_ids, int32_t* out_packed, float* out_logits, void* workspace, int rows, float route_scale, int cluster,
+               int blocks, int pdl, void* stream);
 int64_t b300k_gate_workspace(int rows);
 
 // K3: q rmsnorm (+fp8) beside kv rmsnorm + rope + paged insert (qkv/qkv.cu).
@@ -42,9 +42,26 @@ int b300k_qkv(const void* qkv, const void* q_weight, const void* kv_weight, cons
               float eps, int positions_are_64, int layout, int page_bits, int64_t page_bytes, int64_t max_position,
               int scale_layout, int blocks, int pdl, void* stream);
 
+// K3b: K3 with qkv = x [T,5120] W^T [1792,5120] before it, T <= 8; scales null: W is bf16 (qkvproj/qkvproj.cu).
+int b300k_qkvproj(const void* x, const void* weight, const void* scales, const void* q_weight, const void* kv_weight,
+                  const float* cos_sin, const void* positions, const int32_t* slots, void* out_q, void* out_q8, void* out_q_scale,
+                  void* cache, void* workspace, int64_t cache_slots, int rows, float eps, int positions_are_64, int layout,
+                  int page_bits, int64_t page_bytes, int64_t max_position, int scale_layout, int blocks, int pdl, void* stream);
+int64_t b300k_qkvproj_workspace(int rows);
+
+// K5: inverse rope, wo_a [groups,1024,4096], y as bf16 and/or E4M3, T <= 8; scales null: W is bf16 (oproj/oproj.cu).
+int b300k_oproj(const void* o, const void* weight, const void* scales, const float* cos_sin, const void* positions, void* out_y,
+                void* out_y8, void* out_scale, int rows, int groups, int positions_are_64, int64_t max_position, int scale_layout,
+                int blocks, int pdl, void* stream);
+
 // K6: y [T,N] = x [T,K] W^T, W in E4M3 with 32x32 UE8M0 blocks, T <= 8 (gemv/gemv.cu).
-int b300k_gemv(const void* x, const void* codes, const void* scales, void* y, int rows, int n, int k, int ranks, int pdl,
+int b300k_gemv(const void* x, const void* codes, const void* scales, void* y, int rows, int n, int k, int blocks, int pdl,
                void* stream);
+
+// K6h: the argmax of x [T,5120] W^T [V,5120], T <= 8; scales null: W is bf16, else MXFP8 (head/head.cu).
+int b300k_head(const void* x, const void* weight, const void* scales, int32_t* out_ids, float* out_values, void* out_logits,
+               void* workspace, int rows, int vocabulary, int blocks, int pdl, void* stream);
+int64_t b300k_head_workspace(int rows);
 
 #ifdef __cplusplus
 }

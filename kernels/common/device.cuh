@@ -81,22 +81,14 @@ __device__ __forceinline__ int64_t scale_offset(int layout, int row, int group, 
 // Every item of a tile calls this once, by all threads of its block, after its global stores. True in the one block that
 // came last; that block then sees the stores of all the others. The counter is back at 0 when the tile is done, so that a
 // graph replay needs no memset. Nobody waits for anybody: no residency requirement, no hang.
-// ONE_OPERATION: a single release-acquire atomic, or a relaxed one between two fences. The same guarantee; the first
-// measured 0.1 us faster (2026-11-29, H200: K4 6.46 against 6.58 us, K2 5.00 against 5.11, T=1).
-template <bool ONE_OPERATION>
+// One release-acquire atomic: two fences around a relaxed one took 0.1 us more (2026-11-29, H200: K4 6.58 against 6.46 us, K2
+// 5.11 against 5.00, T=1).
 __device__ __forceinline__ bool arrive_last(uint32_t* counter, uint32_t arrivals) {
   __shared__ uint32_t ticket;
   __syncthreads();
   if (threadIdx.x == 0) {
     uint32_t old;
-    const uint32_t wrap = arrivals - 1;
-    if constexpr (ONE_OPERATION) {
-      asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(wrap) : "memory");
-    } else {
-      asm volatile("fence.acq_rel.gpu;" ::: "memory");
-      asm volatile("atom.relaxed.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(wrap) : "memory");
-      asm volatile("fence.acq_rel.gpu;" ::: "memory");
-    }
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(old) : "l"(counter), "r"(arrivals - 1) : "memory");
     ticket = old;
   }
   __syncthreads();

@@ -114,7 +114,7 @@ __device__ __forceinline__ void load_w(const Args& a, int part, int rank, int wa
     }
 }
 
-__global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads, 2) gate_kernel(const __grid_constant__ Args a) {
+__global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_kernel(const __grid_constant__ Args a) {
   __shared__ alignas(16) float warp_part[kWarps][kTile * kPartExperts];
   __shared__ alignas(16) float received[2][kRanks][kTile * kRankExperts];
   __shared__ alignas(8) uint64_t arrived[2];
@@ -199,12 +199,87 @@ __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads, 2) ga
       }
     }
     // The barrier inside also orders this item's reads of shared memory before the next item's stores.
-    if (arrive_last<true>(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kParts * kRanks)) {
+    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kParts * kRanks)) {
       const int mine = tile * kTile + warp;
       if (warp < kTile && mine < a.rows) top6(a, mine, lane, valid_rows);
     }
   }
   if (turn == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The narrow form: 128 blocks of three experts with all of K, no cluster; every block reads all of x. The same sums in the same
+// order: 80 chunks of 64 columns, ten of a rank, the ranks.
+constexpr int kNarrowThreads = 512, kNarrowParts = kExperts / kRankExperts, kChunks = kHidden / kWarpK, kMyChunks = kChunks / (kNarrowThreads / 32);
+constexpr int kPartStride = kTile * kRankExperts + 1;
+static_assert(kMyChunks * (kNarrowThreads / 32) == kChunks && kSteps == 2, "the chunks are the cluster form's");
+
+__device__ __forceinline__ void load_narrow(const Args& a, int part, int warp, int g, int t, uint4 (&w)[kMyChunks][kSteps]) {
+  const char* from = a.weight + (int64_t(part * kRankExperts + g) * kHidden + warp * kMyChunks * kWarpK + t * 8) * 2;
+#pragma unroll
+  for (int c = 0; c < kMyChunks; ++c)
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) {
+      w[c][s] = make_uint4(0, 0, 0, 0);
+      if (g < kRankExperts) w[c][s] = load_weight(from + (c * kWarpK + s * 32) * 2);
+    }
+}
+
+__global__ void __launch_bounds__(kNarrowThreads) gate_narrow_kernel(const __grid_constant__ Args a) {
+  __shared__ float chunk_part[kChunks][kPartStride];
+  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
+  const int items = (a.rows + kTile - 1) / kTile * kNarrowParts, value_of = tid >> 3, rank = tid & 7;
+  pdl_release();
+  uint4 w[kMyChunks][kSteps];
+  load_narrow(a, blockIdx.x % kNarrowParts, warp, g, t, w);
+  float bias = a.bias[blockIdx.x % kNarrowParts * kRankExperts + value_of % kRankExperts];
+  pdl_wait();
+  const int valid_rows = a.valid_rows == nullptr ? a.rows : *a.valid_rows;
+  for (int item = blockIdx.x; item < items; item += gridDim.x) {
+    const int tile = item / kNarrowParts, part = item % kNarrowParts, row = tile * kTile + g;
+    if (item != int(blockIdx.x)) {
+      load_narrow(a, part, warp, g, t, w);
+      bias = a.bias[part * kRankExperts + value_of % kRankExperts];
+    }
+    uint4 x[kMyChunks][kSteps];
+#pragma unroll
+    for (int c = 0; c < kMyChunks; ++c)
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        x[c][s] = make_uint4(0, 0, 0, 0);
+        if (row < a.rows) x[c][s] = load_act(a.x + (int64_t(row) * kHidden + (warp * kMyChunks + c) * kWarpK + t * 8 + s * 32) * 2);
+      }
+#pragma unroll
+    for (int c = 0; c < kMyChunks; ++c) {
+      float sum[4] = {};
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        mma_bf16(sum, x[c][s].x, 0u, x[c][s].y, 0u, w[c][s].x, w[c][s].y);
+        mma_bf16(sum, x[c][s].z, 0u, x[c][s].w, 0u, w[c][s].z, w[c][s].w);
+      }
+      float* to = &chunk_part[warp * kMyChunks + c][g * kRankExperts];
+      if (t == 0) to[0] = sum[0], to[1] = sum[1];
+      if (t == 1) to[2] = sum[0];
+    }
+    __syncthreads();
+    if (value_of < kTile * kRankExperts) {
+      float value = chunk_part[rank * kWarps][value_of];
+#pragma unroll
+      for (int i = 1; i < kWarps; ++i) value += chunk_part[rank * kWarps + i][value_of];
+      float logit = __shfl_sync(0xffffffffu, value, lane & 24);
+#pragma unroll
+      for (int i = 1; i < kRanks; ++i) logit += __shfl_sync(0xffffffffu, value, (lane & 24) + i);
+      const int of_row = tile * kTile + value_of / kRankExperts, expert = part * kRankExperts + value_of % kRankExperts;
+      if (rank == 0 && of_row < a.rows) {
+        const float score = sqrtf(logit > 20.0f ? logit : log1pf(expf(logit)));
+        a.scores[int64_t(of_row) * kExperts + expert] = make_float2(score, score + bias);
+        if (a.logits != nullptr) a.logits[int64_t(of_row) * kExperts + expert] = logit;
+      }
+    }
+    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kNarrowParts)) {
+      const int mine = tile * kTile + warp;
+      if (warp < kTile && mine < a.rows) top6(a, mine, lane, valid_rows);
+    }
+  }
 }
 }  // namespace
 
@@ -214,17 +289,18 @@ extern "C" int64_t b300k_gate_workspace(int rows) {
 
 extern "C" int b300k_gate(const void* x, const void* weight, const float* bias, const int32_t* valid_rows, float* out_weights,
                           int32_t* out_ids, int32_t* out_packed, float* out_logits, void* workspace, int rows,
-                          float route_scale, int blocks, int pdl, void* stream) {
+                          float route_scale, int cluster, int blocks, int pdl, void* stream) {
   if (rows < 0 || rows > kMaxRows) return B300K_BAD_ROWS;
   if (rows == 0) return 0;
   if (!x || !weight || !bias || !out_weights || !out_ids || !out_packed || !workspace) return B300K_NULL;
   for (const void* p : {x, weight, static_cast<const void*>(workspace)})
     if (!aligned16(p)) return B300K_MISALIGNED;
-  if (blocks < 1 || blocks > 8191) return B300K_BAD_LAUNCH;
-  const int items = (rows + kTile - 1) / kTile * kParts;
+  if (blocks < 1 || blocks > 8191 || (cluster != 1 && cluster != kRanks)) return B300K_BAD_LAUNCH;
+  const int items = (rows + kTile - 1) / kTile * (cluster == 1 ? kNarrowParts : kParts), grid = blocks < items ? blocks : items;
   Args a = {static_cast<const char*>(x), static_cast<const char*>(weight), bias, valid_rows, out_weights, out_logits, out_ids,
             out_packed, reinterpret_cast<float2*>(static_cast<char*>(workspace) + kCounterBytes), static_cast<char*>(workspace),
             rows, route_scale};
+  if (cluster == 1) return launch(gate_narrow_kernel, grid, kNarrowThreads, 1, pdl, stream, 0, a);
   // `blocks` counts clusters of 8 blocks: one cluster is the least that can run.
-  return launch(gate_kernel, (blocks < items ? blocks : items) * kRanks, kThreads, 1, pdl, stream, 0, a);
+  return launch(gate_kernel, grid * kRanks, kThreads, 1, pdl, stream, 0, a);
 }

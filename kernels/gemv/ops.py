@@ -5,7 +5,7 @@ import torch
 from ..common import checks, context, tensors
 from ..common.errors import ArgumentError
 from ..common.library import check, library
-from ..launch import GEMV_ROWS, Launch, gemv_ranks
+from ..launch import GEMV_ROWS, Launch, gemv_fits
 from . import reference
 
 OP = "gemv"
@@ -22,19 +22,29 @@ def check_weights(codes: torch.Tensor, scales: torch.Tensor) -> None:
         raise ArgumentError(OP, "scales", f"scale bytes up to {MAX_SCALE} (2^7)", f"{largest}")
 
 
+def weight_addresses(
+    op: str, weight: torch.Tensor, scales: torch.Tensor | None, n: int, k: int, block: int, device: torch.device
+) -> tuple[int, int | None]:
+    """Addresses of W [n,k]: bf16 with ``scales`` None, else E4M3 with scales [n/block,k/32]. Raises ArgumentError."""
+    if scales is None:
+        return checks.tensor(op, "weight", weight, torch.bfloat16, (n, k), device), None
+    return (
+        checks.tensor(op, "weight", weight, torch.float8_e4m3fn, (n, k), device),
+        checks.tensor(op, "scales", scales, torch.uint8, (n // block, k // 32), device),
+    )
+
+
 def run(
     x: torch.Tensor,
     codes: torch.Tensor,
     scales: torch.Tensor,
     out: torch.Tensor,
     launch: Launch | None = None,
-    ranks: int | None = None,
 ) -> None:
     """One launch on the current stream.
 
     x [T,K] bf16, T <= 8, |x| < 2^60; codes [N,K] float8_e4m3fn; scales [N/32,K/32] uint8; out [T,N] bf16. N a multiple of
-    128, K of 64 times the ranks. The weights have passed ``check_weights``. ``ranks`` changes the
-    order of the sums: the default depends on N and K alone (launch.gemv_ranks).
+    32, K one of launch.GEMV_K. The weights have passed ``check_weights``.
     Raises ArgumentError, UnsupportedDevice, LaunchError.
     """
     device = checks.on_gpu(OP, "x", x)
@@ -44,10 +54,9 @@ def run(
         raise ArgumentError(OP, name, "two dimensions", f"shape {tuple(found.shape)}")
     n, k = codes.shape
     try:
-        ranks = gemv_ranks(n, k, ranks)
+        gemv_fits(n, k)
     except ValueError as error:
-        found = f"shape {(n, k)}, ranks {ranks}"
-        raise ArgumentError(OP, "codes", str(error), found) from error
+        raise ArgumentError(OP, "codes", str(error), f"shape {(n, k)}") from error
     addresses = [
         checks.tensor(OP, "x", x, torch.bfloat16, (rows, k), device),
         checks.tensor(OP, "codes", codes, torch.float8_e4m3fn, (n, k), device),
@@ -55,12 +64,9 @@ def run(
         checks.tensor(OP, "out", out, torch.bfloat16, (rows, n), device),
     ]
     checks.no_overlap(OP, "out", out, "x", x)
-    context.gpu(device.index)  # refuses a GPU that the kernels are not built for
-    # Without a split the early blocks of the next call crowd some SMs: 14.3 us without dependent launch, 16.0 with (wq_b).
-    check(
-        OP,
-        library().b300k_gemv(*addresses, rows, n, k, ranks, int(launch.pdl if launch else ranks > 1), context.stream_of(device)),
-    )
+    choice = context.launch_for(OP, rows, device, launch)
+    code = library().b300k_gemv(*addresses, rows, n, k, choice.blocks, int(choice.pdl), context.stream_of(device))
+    check(OP, code)
 
 
 @torch.library.custom_op(

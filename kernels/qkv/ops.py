@@ -1,5 +1,7 @@
 """K3 as a torch operator: ``b300kit::qkv`` allocates q and its codes and writes into the given paged cache."""
 
+from dataclasses import dataclass
+
 import torch
 
 from ..common import checks, context, rounding, tensors
@@ -19,6 +21,66 @@ def scale_bytes(rows: int, scale_layout: int) -> int:
     if scale_layout == NO_QUANT:
         return 0
     return rows * (Q_LORA // 32) if scale_layout == ROW_MAJOR else -(-rows // 128) * (Q_LORA // 128) * 512
+
+
+@dataclass(frozen=True)
+class RowArguments:
+    """What K3 and K3b do with a row of qkv, checked: addresses and numbers in the order of the C interface."""
+
+    given: tuple[int, ...]  # q_weight, kv_weight, cos_sin, positions, slots
+    outputs: tuple[int | None, ...]  # q, q8, q scale, cache
+    cache_slots: int
+    numbers: tuple[int, ...]  # positions_are_64, layout, page_bits, page_bytes, max_position, scale_layout
+
+
+def row_arguments(
+    op: str,
+    rows: int,
+    device: torch.device,
+    q_weight: torch.Tensor,
+    kv_weight: torch.Tensor,
+    cos_sin: torch.Tensor,
+    positions: torch.Tensor,
+    slots: torch.Tensor,
+    cache: torch.Tensor,
+    layout: str,
+    page_size: int,
+    scale_layout: int,
+    out_q: torch.Tensor,
+    out_q8: torch.Tensor,
+    out_q_scale: torch.Tensor,
+) -> RowArguments:
+    """Checks them (shapes as in ``run``); raises ArgumentError."""
+    if layout not in _LAYOUTS:
+        raise ArgumentError(op, "layout", f"one of {_LAYOUTS}", repr(layout))
+    if page_size < 1 or page_size > 4096 or page_size & (page_size - 1):
+        raise ArgumentError(op, "page_size", "a power of two from 1 to 4096", str(page_size))
+    if scale_layout not in (NO_QUANT, ROW_MAJOR, TILED):
+        raise ArgumentError(op, "scale_layout", "-1 (none), 0 (row-major) or 1 (128x4 tiles)", str(scale_layout))
+    if positions.dtype not in (torch.int32, torch.int64):
+        raise ArgumentError(op, "positions", "dtype torch.int32 or torch.int64", str(positions.dtype))
+    if cos_sin.dim() != 2 or cache.dim() != 2:
+        name, found = ("cos_sin", cos_sin) if cos_sin.dim() != 2 else ("cache", cache)
+        raise ArgumentError(op, name, "two dimensions", f"shape {tuple(found.shape)}")
+    bf16, pages, page_bytes = torch.bfloat16, cache.shape[0], kv_page_bytes(layout, page_size)
+    given = (
+        checks.tensor(op, "q_weight", q_weight, bf16, (Q_LORA,), device),
+        checks.tensor(op, "kv_weight", kv_weight, bf16, (KV,), device),
+        checks.tensor(op, "cos_sin", cos_sin, torch.float32, (cos_sin.shape[0], ROPE), device),
+        checks.tensor(op, "positions", positions, positions.dtype, (rows,), device),
+        checks.tensor(op, "slots", slots, torch.int32, (rows,), device),
+    )
+    q = checks.tensor(op, "out_q", out_q, bf16, (rows, Q_LORA), device)
+    q8 = scale = None
+    if scale_layout != NO_QUANT:
+        q8 = checks.tensor(op, "out_q8", out_q8, torch.float8_e4m3fn, (rows, Q_LORA), device)
+        scale = checks.tensor(op, "out_q_scale", out_q_scale, torch.uint8, (scale_bytes(rows, scale_layout),), device)
+    pool = checks.tensor(op, "cache", cache, torch.uint8, (pages, page_bytes), device)
+    numbers = (
+        int(positions.dtype == torch.int64), _LAYOUTS.index(layout), page_size.bit_length() - 1, page_bytes, cos_sin.shape[0],
+        max(scale_layout, 0),
+    )  # fmt: skip
+    return RowArguments(given, (q, q8, scale, pool), pages * page_size, numbers)
 
 
 def run(
@@ -47,44 +109,19 @@ def run(
     """
     device = checks.on_gpu(OP, "qkv", qkv)
     rows = checks.row_count(OP, "qkv", qkv, QKV_ROWS)
-    if layout not in _LAYOUTS:
-        raise ArgumentError(OP, "layout", f"one of {_LAYOUTS}", repr(layout))
-    if page_size < 1 or page_size > 4096 or page_size & (page_size - 1):
-        raise ArgumentError(OP, "page_size", "a power of two from 1 to 4096", str(page_size))
-    if scale_layout not in (NO_QUANT, ROW_MAJOR, TILED):
-        raise ArgumentError(OP, "scale_layout", "-1 (none), 0 (row-major) or 1 (128x4 tiles)", str(scale_layout))
-    if positions.dtype not in (torch.int32, torch.int64):
-        raise ArgumentError(OP, "positions", "dtype torch.int32 or torch.int64", str(positions.dtype))
-    if cos_sin.dim() != 2 or cache.dim() != 2:
-        name, found = ("cos_sin", cos_sin) if cos_sin.dim() != 2 else ("cache", cache)
-        raise ArgumentError(OP, name, "two dimensions", f"shape {tuple(found.shape)}")
-    bf16, pages, page_bytes = torch.bfloat16, cache.shape[0], kv_page_bytes(layout, page_size)
-    addresses = [
-        checks.tensor(OP, "qkv", qkv, bf16, (rows, Q_LORA + KV), device),
-        checks.tensor(OP, "q_weight", q_weight, bf16, (Q_LORA,), device),
-        checks.tensor(OP, "kv_weight", kv_weight, bf16, (KV,), device),
-        checks.tensor(OP, "cos_sin", cos_sin, torch.float32, (cos_sin.shape[0], ROPE), device),
-        checks.tensor(OP, "positions", positions, positions.dtype, (rows,), device),
-        checks.tensor(OP, "slots", slots, torch.int32, (rows,), device),
-        checks.tensor(OP, "out_q", out_q, bf16, (rows, Q_LORA), device),
-    ]
-    quant = scale_layout != NO_QUANT
-    q8 = checks.tensor(OP, "out_q8", out_q8, torch.float8_e4m3fn, (rows, Q_LORA), device) if quant else None
-    scale = (
-        checks.tensor(OP, "out_q_scale", out_q_scale, torch.uint8, (scale_bytes(rows, scale_layout),), device) if quant else None
-    )
-    pool = checks.tensor(OP, "cache", cache, torch.uint8, (pages, page_bytes), device)
+    given = (q_weight, kv_weight, cos_sin, positions, slots, cache, layout, page_size, scale_layout)
+    a = row_arguments(OP, rows, device, *given, out_q, out_q8, out_q_scale)
+    address = checks.tensor(OP, "qkv", qkv, torch.bfloat16, (rows, Q_LORA + KV), device)
     checks.no_overlap(OP, "out_q", out_q, "qkv", qkv)
     choice = context.launch_for(OP, rows, device, launch)
     code = library().b300k_qkv(
-        *addresses, q8, scale, pool, pages * page_size, rows, eps, int(positions.dtype == torch.int64), _LAYOUTS.index(layout),
-        page_size.bit_length() - 1, page_bytes, cos_sin.shape[0], max(scale_layout, 0), choice.blocks, int(choice.pdl),
-        context.stream_of(device),
-    )  # fmt: skip
+        address, *a.given, *a.outputs, a.cache_slots, rows, eps, *a.numbers, choice.blocks, int(choice.pdl), context.stream_of(device)
+    )
     check(OP, code)
 
 
-def _empty(qkv: torch.Tensor, scale_layout: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def empty(qkv: torch.Tensor, scale_layout: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """q, its codes and scale bytes for as many rows as ``qkv`` (or another bf16 tensor) has; the last two empty without."""
     rows, quant = qkv.shape[0], scale_layout != NO_QUANT
     return (
         qkv.new_empty(rows, Q_LORA),
@@ -102,14 +139,14 @@ def _empty(qkv: torch.Tensor, scale_layout: int) -> tuple[torch.Tensor, torch.Te
 )
 def qkv(qkv, q_weight, kv_weight, cos_sin, positions, slots, cache, eps, layout, page_size, scale_layout):
     """Writes the cache rows; returns (q, q codes, q scale bytes), the last two empty without quantisation."""
-    out = _empty(qkv, scale_layout)
+    out = empty(qkv, scale_layout)
     run(qkv, q_weight, kv_weight, cos_sin, positions, slots, cache, eps, layout, page_size, scale_layout, *out)
     return out
 
 
 @qkv.register_fake
 def _(qkv, q_weight, kv_weight, cos_sin, positions, slots, cache, eps, layout, page_size, scale_layout):
-    return _empty(qkv, scale_layout)
+    return empty(qkv, scale_layout)
 
 
 @qkv.register_kernel("cpu")

@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kThreads) stats_kernel(const __grid_constant__
       for (int i = 1; i < kWarps; ++i) sum += warp_part[i][tid];
       a.partials[(int64_t(tile) * kSlices + slice) * kValues + of_row * (kOut + 1) + value] = sum;
     }
-    if (arrive_last<false>(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kItems)) finish(a, tile, factor, offset, sums, matrix);
+    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kItems)) finish(a, tile, factor, offset, sums, matrix);
   }
 }
 }  // namespace

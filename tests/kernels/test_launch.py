@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from kernels.launch import GEMV_RANKS, Gpu, Launch, Table, choose, gemv_ranks, load_table
+from kernels.launch import Gpu, Launch, Table, choose, gemv_fits, load_table
 
 H200, B300 = Gpu("NVIDIA H200", 90, 132), Gpu("NVIDIA B300", 103, 148)
 
 
 @pytest.mark.parametrize("gpu", [H200, B300])
-@pytest.mark.parametrize("op", ["boundary", "stats", "gate", "qkv", "gemv"])
+@pytest.mark.parametrize("op", ["boundary", "stats", "gate", "qkv", "qkvproj", "oproj", "gemv", "head"])
 @pytest.mark.parametrize("rows", [1, 6, 8, 9, 64, 256])
 def test_every_choice_is_launchable(gpu, op, rows):
     launch = choose(op, rows, gpu)
@@ -30,16 +30,23 @@ def test_no_rows_and_unknown_operators_are_refused():
         choose("nope", 1, H200)
 
 
-@pytest.mark.parametrize(("shape", "ranks"), [((32768, 1280), 1), ((5120, 8192), 8), ((8192, 1280), 4), ((5120, 2048), 8)])
-def test_split_of_the_models_shapes(shape, ranks):
-    assert gemv_ranks(*shape) == ranks
+@pytest.mark.parametrize("shape", [(32768, 1280), (5120, 8192), (8192, 1280), (5120, 2048), (4608, 5120), (5120, 2304)])
+def test_the_models_shapes_have_a_kernel(shape):
+    gemv_fits(*shape)
 
 
-@pytest.mark.parametrize("shape", [(100, 1280), (128, 100), (0, 64), (128, 64 * 8 * 100)])
-def test_shapes_without_a_split_are_refused(shape):
-    with pytest.raises(ValueError, match="multiple of 128"):
-        gemv_ranks(*shape)
-    assert all(128 % r == 0 for r in GEMV_RANKS)
+@pytest.mark.parametrize("shape", [(100, 1280), (128, 100), (0, 1280), (16, 1280), (128, 64 * 8 * 100)])
+def test_other_shapes_are_refused(shape):
+    with pytest.raises(ValueError, match="N a multiple of 32, K one of 512, 1024, 1280"):
+        gemv_fits(*shape)
+
+
+def test_a_streaming_kernel_takes_one_block_an_sm():
+    assert choose("gemv", 1, H200).blocks == 132 and choose("head", 8, B300).blocks == 148
+
+
+def test_the_gate_is_narrow_for_few_rows():
+    assert choose("gate", 1, H200) == Launch(128) and choose("gate", 6, H200).cluster == 8
 
 
 def table(tmp_path, **changes):

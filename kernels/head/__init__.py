@@ -1,0 +1,1 @@
+"""K6h: the language model head with its argmax."""

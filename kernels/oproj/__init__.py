@@ -1,0 +1,1 @@
+"""K5: inverse rope, wo_a, quantisation."""

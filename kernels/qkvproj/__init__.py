@@ -1,0 +1,1 @@
+"""K3b: wqkv_a with K3 behind it."""
