@@ -28,11 +28,12 @@ _RESTLESS = frozenset(
 
 @dataclass(frozen=True)
 class StepView:
-    """A step of the plan with its diff."""
+    """A step of the plan with its diff, or several that say the same."""
 
     step: Step
     symbol: str
     diff: tuple[Line, ...]
+    ids: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -190,9 +191,11 @@ def _host(host: HostRecord, run: RunRecord, of_run: tuple[Failure, ...], number:
         seconds=total(with_shared(host, run)),
         changes=_changes(host),
         failures=tuple(f for f in host_failures(host, of_run) if f.code not in codes),
-        refused=tuple(_step(step) for step in refused),
-        planned=tuple(_step(s) for s in plan.steps if s.action in (Action.CHANGE, Action.REBOOT)) if plan else (),
-        kept=tuple(_step(step) for step in plan.of(Action.KEEP)) if plan else (),
+        refused=tuple(map(_step, words.alike(refused))),
+        planned=tuple(map(_step, words.alike(s for s in plan.steps if s.action in (Action.CHANGE, Action.REBOOT))))
+        if plan
+        else (),
+        kept=tuple(_step((step,)) for step in plan.of(Action.KEEP)) if plan else (),
         plan_summary=words.plan_summary(plan) if plan else "",
         verified=_verified(host),
         outside=_outside(host.outside),
@@ -208,8 +211,9 @@ def _host(host: HostRecord, run: RunRecord, of_run: tuple[Failure, ...], number:
     )
 
 
-def _step(step: Step) -> StepView:
-    return StepView(step, words.SYMBOLS[step.action], file_diff(step))
+def _step(same: tuple[Step, ...]) -> StepView:
+    step = same[0]
+    return StepView(step, words.SYMBOLS[step.action], file_diff(step), tuple(s.id for s in same))
 
 
 def _changes(host: HostRecord) -> str:
