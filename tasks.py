@@ -256,6 +256,38 @@ def engine_show(profile: str, address: str = "127.0.0.1", port: int = 30000) -> 
 
 @command(
     help={
+        "url": "An engine on this machine, http://127.0.0.1:PORT, in place of --host.",
+        "profile": "With --url: which profile it is.",
+        "engine_log": "With --url: its log file.",
+        "only": "Only these gates, by comma; gives no pass.",
+        "junit": "Write the results here as JUnit XML.",
+    }
+)
+def smoke(url: str = "", profile: str = "", engine_log: str = "", only: str = "", junit: str = "") -> Outcome:
+    """The post-deploy smoke gates: a table, evidence kept, a pass."""
+    from kit.gates import commands
+
+    return commands.smoke_url(url, profile, engine_log, only, Path(junit) if junit else None)
+
+
+@command(
+    help={
+        "url": "The accepted engine, http://127.0.0.1:PORT.",
+        "profile": "Which profile it is.",
+        "key": "Private SSH key that signs; its public half is in fleet/allowed_signers.",
+        "reason": "Why the reference is set or changed.",
+        "write": "Sign and store; otherwise only say what would change (exit 3).",
+    }
+)
+def reference_record(url: str, profile: str, reason: str, key: str = "~/.ssh/id_ed25519", write: bool = False) -> Outcome:
+    """Make an accepted engine's output the reference."""
+    from kit.gates import commands
+
+    return commands.record_reference(url, profile, key, reason, write)
+
+
+@command(
+    help={
         "name": "What a profile calls them: gates.prompts.",
         "model": "The model's folder; its own tokenizer is used.",
         "text": "A text file, or a folder of them.",
@@ -310,10 +342,11 @@ def _group(**tasks: KitTask) -> Collection:
     return Collection(**tasks)
 
 
-namespace = Collection(doctor, probe, plan, provision, drift, verify, demo, patch_check, build_image)
+namespace = Collection(smoke, doctor, probe, plan, provision, drift, verify, demo, patch_check, build_image)
 namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
 namespace.add_collection(_group(check=engine_check, show=engine_show), "engine")
 namespace.add_collection(_group(lock=image_lock, push=image_push, verify=image_verify), "image")
 namespace.add_collection(_group(pin=prompts_pin), "prompts")
+namespace.add_collection(_group(record=reference_record), "reference")
 namespace.add_collection(_group(up=sim_up, down=sim_down, status=sim_status), "sim")
 namespace.add_collection(_group(list=record_list, show=record_show, report=record_report, verify=record_verify), "record")

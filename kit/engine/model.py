@@ -102,6 +102,9 @@ class EngineProfile(Frozen):
     numerics: Name = Field(
         description="Profiles of one class give the same bytes for the same prompt: references are compared within a class."
     )
+    agrees_with: Name | None = Field(
+        None, description="Numerics class whose text is fed to this one (teacher-forced); its own when null."
+    )
     runtime: Literal["docker", "rootdir"]
     device: Literal["cuda", "cpu"]
     model: Model

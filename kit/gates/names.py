@@ -41,5 +41,5 @@ ABOUT: dict[GateName, str] = {
     "speculation": "many short requests at once stay whole, drafts are accepted",
     "speed": "one stream decodes at least as fast as the floor",
 }
-ALONE: frozenset[GateName] = frozenset({"greedy", "agreement", "kl", "speed"})
+ALONE: frozenset[GateName] = frozenset({"greedy", "agreement", "kl", "cache_restore", "speculation", "speed"})
 """Need an idle engine: the make-up of a batch changes bytes and speed. Each runs with nothing beside it."""

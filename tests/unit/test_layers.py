@@ -27,6 +27,11 @@ EDGES = {
     "kit.engine.check": "asks the installed engine's parser",
     "kit.engine.commands": "reads profiles, runs the engine's Python",
     "kit.engine.load": "reads fleet folders",
+    "kit.gates.commands": "runs gates, keeps the record",
+    "kit.gates.limits": "reads threshold files",
+    "kit.gates.pinned": "reads prompts, runs the engine's Python",
+    "kit.gates.reference_store": "reads, writes and signs references",
+    "kit.gates.run": "runs the gates",
     "kit.facts.burn_in_run": "talks to a host",
     "kit.facts.collect": "talks to a host",
     "kit.facts.measure": "compiles, talks to a host",
@@ -55,6 +60,7 @@ EDGE_PACKAGES = {
     "kit.slots": "reads source trees as it goes",
     "kit.image": "builds and delivers images",
     "kit.ansible_plugins": "called by Ansible",
+    "kit.gates.gather": "talks to an engine and its host",
     "kit.engine.inside": "runs in the engine's Python, not here",
     "kit.facts.host": "runs on the host, not here",
     "kit.plan.onhost": "runs on the host, not here",
@@ -68,7 +74,7 @@ READS_ITS_OWN_TEXT = {"kit.plan.render"}
 
 EFFECTS = {
     *("os", "subprocess", "socket", "time", "shutil", "tempfile", "signal", "threading", "fcntl", "selectors", "platform"),
-    *("random", "secrets", "uuid", "getpass", "glob", "ansible_runner", "asyncio", "multiprocessing", "urllib", "http"),
+    *("random", "secrets", "uuid", "getpass", "glob", "ansible_runner", "asyncio", "multiprocessing", "urllib", "http", "httpx"),
     *("requests", "docker", "pynvml", "ctypes", "logging", "concurrent"),
 }
 PATH_EFFECTS = {

@@ -29,7 +29,7 @@ def source() -> Path:
 def tiny(vocabulary: int) -> Any:
     """A Llama that any tensor-parallel size of 1, 2 or 4 divides."""
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM  # type: ignore[import-not-found]
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(SEED)
     config = LlamaConfig(

@@ -67,7 +67,7 @@ def main() -> None:
     asked = json.load(sys.stdin)
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
-        from sglang.srt.server_args import ServerArgs  # type: ignore[import-not-found]
+        from sglang.srt.server_args import ServerArgs
 
         parser = Parser(prog="sglang", allow_abbrev=False)
         ServerArgs.add_cli_args(parser)
@@ -90,7 +90,7 @@ PLAIN = (str, int, float, bool, type(None), list)
 def graphs(server_args: object, max_batch: int) -> list[int] | None:
     """The batch sizes that this version captures; None when it does not say."""
     try:
-        from sglang.srt.arg_groups import cuda_graph_hook  # type: ignore[import-not-found]
+        from sglang.srt.arg_groups import cuda_graph_hook
     except ImportError:
         return None
     return list(cuda_graph_hook.generate_decode_cuda_graph_batch_sizes(server_args, max_batch))
