@@ -80,6 +80,22 @@ def invoke(*words: str, timeout: float = 300, **variables: str | Path) -> Ran:
     return finish(start(*words, **variables), timeout)
 
 
+NOBODY = 65534
+_REMOUNT = f'mount --bind {paths.ROOT} {paths.ROOT} && mount -o remount,bind,ro {paths.ROOT} && exec "$@"'
+READ_ONLY = ("unshare", "--mount", "sh", "-c", _REMOUNT, "sh")
+"""Put before a command (as root): it sees the checkout mounted read-only."""
+
+
+def as_user(uid: int, *words: str, before: Sequence[str] = (), **variables: str | Path) -> Ran:
+    """One call as another user (only root can), with these variables and the search path alone, and no terminal."""
+    become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "setsid", "--wait"]
+    command = [*before, *become, str(PROGRAM), *words, "--format", "json"]
+    chosen = {"PATH": "/usr/bin:/bin"} | {key: str(value) for key, value in variables.items()}
+    done = subprocess.run(command, cwd="/", env=chosen, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
 def fleet_of(folder: Path, names: Sequence[str], groups: Mapping[str, Sequence[str]] | None = None) -> Path:
     """A fleet folder of these simulated hosts alone: whatever else runs on this machine is not in it."""
     source = paths.cache_dir() / "fleet"

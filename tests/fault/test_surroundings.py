@@ -11,26 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from kit import paths
-from tests.cli import PROGRAM, Ran, environment, invoke
+from tests.cli import NOBODY, PROGRAM, READ_ONLY, as_user, environment, invoke
 from tests.unit.spec.conftest import Edit, example_fleet
 
 from .conftest import Call
 
-NOBODY = 65534
 ANYBODY = 54321
 """A uid without an entry in /etc/passwd."""
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-
-
-def as_user(uid: int, *words: str, **variables: str | Path) -> Ran:
-    """The command as another user, with these variables and the search path alone."""
-    command = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", str(PROGRAM), *words, "--format", "json"]
-    chosen = {"PATH": "/usr/bin:/bin"} | {key: str(value) for key, value in variables.items()}
-    done = subprocess.run(command, cwd="/", env=chosen, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
-    return Ran(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -181,8 +170,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(fleet: Path, edit: 
 @needs_root
 def test_a_checkout_that_cannot_be_written(away: Path, tmp_path: Path) -> None:
     """Its own runs folder is then no place for a record; another is."""
-    readonly = f'mount --bind {paths.ROOT} {paths.ROOT} && mount -o remount,bind,ro {paths.ROOT} && exec "$@"'
-    command = ["unshare", "--mount", "sh", "-c", readonly, "sh", str(PROGRAM), "plan", "--host", "example", "--format", "json"]
+    command = [*READ_ONLY, str(PROGRAM), "plan", "--host", "example", "--format", "json"]
     for variables, end in (({}, (1, "record.write")), ({"B300KIT_RUNS": tmp_path / "runs"}, (7, "ssh.unreachable"))):
         chosen = environment(B300KIT_FLEET=away, **variables)
         done = subprocess.run(command, cwd="/", env=chosen, capture_output=True, text=True, check=False)
