@@ -180,12 +180,13 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
         who = f"{environment.operator()} provision {run.id}"
 
         def look(one: Work) -> None:
-            locks.enter_context(host_lock(remote(one.target), who))
+            still_held = locks.enter_context(host_lock(remote(one.target), who))
             plan = _look(one, run)
             one.result["planned"] = text.plan_summary(plan)
             if plan.refused or not _work_to_do(plan, reboot):
                 _judge(one, plan)
             else:
+                still_held()
                 jobs[one.target] = plan
 
         each(work, forks(targets), look)

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,8 +160,9 @@ exit "$2"
 
 
 @contextlib.contextmanager
-def host_lock(remote: Remote, who: str, timeout_s: float = 20.0) -> Iterator[None]:
-    """Hold the host's lock for the duration.
+def host_lock(remote: Remote, who: str, timeout_s: float = 20.0) -> Iterator[Callable[[], None]]:
+    """Hold the host's lock for the duration; gives a check that raises KitError(LOCKED, host.lock_lost) once it is gone,
+    as after a suspend of the control machine: then another run may be at work there.
 
     ``who`` is shown to whoever finds it held; control characters are dropped. Raises KitError(LOCKED) with host.locked
     when another holds it, KitError(UNREACHABLE) as :meth:`Remote.run` does, KitError(TIMEOUT) when no answer came.
@@ -176,7 +177,7 @@ def host_lock(remote: Remote, who: str, timeout_s: float = 20.0) -> Iterator[Non
         beat = threading.Thread(target=_beat, args=(process, stop), name=f"lock-{remote.name}", daemon=True)
         beat.start()
         try:
-            yield
+            yield lambda: _still_held(remote, process)
         finally:
             stop.set()
             beat.join()
@@ -184,6 +185,14 @@ def host_lock(remote: Remote, who: str, timeout_s: float = 20.0) -> Iterator[Non
     finally:
         kill_group(process)
         log.unlink(missing_ok=True)
+
+
+def _still_held(remote: Remote, process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        found = "the session that held it has ended"
+        raise KitError(
+            failure("host.lock_lost", remote.where, "the lock taken at the start", found, "run again"), ExitCode.LOCKED
+        )
 
 
 def _wait_until_held(remote: Remote, process: subprocess.Popen[bytes], command: list[str], log: Path, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Bad input and faults, through ``.venv/bin/invoke``: a clear error with the exit code of the contract, nothing changed, nothing lost.
+"""Bad input and faults, through ``.venv/bin/invoke``: a clear error, the contract's exit code, nothing changed, nothing lost.
 
 What each is shown by (without a file: in this folder):
 
@@ -19,6 +19,7 @@ apt locked                              11    tests/sim/test_apply_faults.py: ap
 disk full during apply                  11    test_apply: a_full_disk_on_one_host_and_ssh_cut_on_another
 ssh cut during apply                    7     the same: both at once are told apart, exit 8
 two operators at once                   12    tests/sim/test_cli_hosts.py: a_second_operator
+the lock lost meanwhile                 12    test_apply: a_lock_that_was_lost
 hostile value: shell, traversal,        2     test_spec: a_wrong_value[...]; each value in each key:
 template, option of ssh                       tests/unit/spec/test_load.py: hostile_text
 hostile value: YAML tag                 2     test_spec: a_yaml_tag_runs_nothing

@@ -166,6 +166,26 @@ def test_a_signal_while_ansible_works_is_told_and_the_next_run_goes_on(
     assert call("provision", "--host", node).ends() == {node: 0}
 
 
+def test_a_lock_that_was_lost_meanwhile_ends_the_run_before_it_changes_anything(
+    node: str, nodes: Path, on_host: OnHost, tmp_path: Path
+) -> None:
+    """As after a suspend of the control machine: the host let go of it, and another operator may be at work."""
+    on_host(node, "sudo apt-mark unhold containerd")
+    before = look(on_host, node)
+    process = start("provision", "--host", node, B300KIT_FLEET=nodes, B300KIT_RUNS=tmp_path)
+    written("stages.jsonl")(process, tmp_path)
+    process.send_signal(signal.SIGSTOP)
+    (run,) = tmp_path.glob("2*")
+    assert alive(run.name)
+    on_host(node, "pkill -f '[b]300kit-lock'")
+    until(lambda: not alive(run.name))
+    process.send_signal(signal.SIGCONT)
+    ran = finish(process)
+    assert (ran.code, ran.codes) == (12, ["host.lock_lost"])
+    assert look(on_host, node) == before
+    on_host(node, "sudo apt-mark hold containerd")
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A file system of 4 MiB on this machine."""
