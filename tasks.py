@@ -277,13 +277,16 @@ def smoke(url: str = "", profile: str = "", engine_log: str = "", only: str = ""
         "key": "Private SSH key that signs; its public half is in fleet/allowed_signers.",
         "reason": "Why the reference is set or changed.",
         "write": "Sign and store; otherwise only say what would change (exit 3).",
+        "fleet": "The fleet folder that keeps it; fleet/ otherwise.",
     }
 )
-def reference_record(url: str, profile: str, reason: str, key: str = "~/.ssh/id_ed25519", write: bool = False) -> Outcome:
+def reference_record(
+    url: str, profile: str, reason: str, key: str = "~/.ssh/id_ed25519", write: bool = False, fleet: str = ""
+) -> Outcome:
     """Make an accepted engine's output the reference."""
     from kit.gates import commands
 
-    return commands.record_reference(url, profile, key, reason, write)
+    return commands.record_reference(url, profile, key, reason, write, fleet)
 
 
 @command(

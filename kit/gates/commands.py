@@ -78,8 +78,8 @@ def gate(subject: Subject, run: Run, only: Sequence[GateName] = ()) -> tuple[tup
     room, fleet, profile = run.host(subject.name), folders(), subject.profile
     before = subject.identity()
     room.put("identity", before)
-    own = reference_store.load(fleet[-1], profile.numerics)
-    other = reference_store.load(fleet[-1], profile.agrees_with) if profile.agrees_with else own
+    own = reference_store.find(fleet, profile.numerics)
+    other = reference_store.find(fleet, profile.agrees_with) if profile.agrees_with else own
     prompts = pinned.load_prompts(profile.gates.prompts, fleet)
     own = own if own is not None and own.prompts_sha256 == prompts.sha256() else None
     began = time.monotonic()
@@ -147,10 +147,10 @@ def _finish(
     return Outcome(task, whole, result={"record": str(run.path)}, text=f"{text}\nrecord {run.path}")
 
 
-def record_reference(url: str, profile: str, key: str, reason: str, write: bool) -> Outcome:
+def record_reference(url: str, profile: str, key: str, reason: str, write: bool, folder: str = "") -> Outcome:
     """Decode the pinned prompts and say what would become the reference; ``write`` signs and stores it."""
     chosen = load_profile(profile, folders())
-    fleet = folders()[-1]
+    fleet = Path(folder).absolute() if folder else paths.ROOT / "fleet"
     with Run.create("reference.record", sys.argv, paths.runs_dir()) as run:
         subject = local_subject(url, chosen, None)
         prompts = pinned.load_prompts(chosen.gates.prompts, folders())
@@ -162,7 +162,7 @@ def record_reference(url: str, profile: str, key: str, reason: str, write: bool)
         with Engine(subject.url) as engine:
             outputs, idle = numeric.decode(engine, prompts, size)
             again, _ = numeric.decode(engine, prompts, size)
-        before = _known(fleet, chosen.numerics)
+        before = reference_store.load(fleet, chosen.numerics)
         changed, count = differences(before, outputs)
         made = Reference(
             numerics=chosen.numerics, profile=chosen.name, image_id=who.image_id or "unknown", tokens=size.tokens,
@@ -196,10 +196,6 @@ def record_reference(url: str, profile: str, key: str, reason: str, write: bool)
             exit_code=code,
             text=text,
         )
-
-
-def _known(fleet: Path, numerics: str) -> Reference | None:
-    return reference_store.load(fleet, numerics)
 
 
 def pin_prompts(name: str, model: Path, text: Path, short: str, long: str, about: str, python: str) -> Outcome:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -23,6 +24,11 @@ PRINCIPAL = "b300kit"
 def path_of(fleet: Path, numerics: str) -> Path:
     """Where the reference of a class lies."""
     return fleet / FOLDER / f"{numerics}.json"
+
+
+def find(fleets: Sequence[Path], numerics: str) -> Reference | None:
+    """The first fleet folder's that has one; see :func:`load`."""
+    return next((load(fleet, numerics) for fleet in fleets if path_of(fleet, numerics).exists()), None)
 
 
 def load(fleet: Path, numerics: str) -> Reference | None:
