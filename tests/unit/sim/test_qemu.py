@@ -47,6 +47,13 @@ def test_the_snapshot_is_loaded_only_when_asked_for():
     assert "host" in _command(accelerator="kvm")
 
 
+def test_a_panic_at_the_first_boot_ends_the_machine_instead_of_waiting():
+    words = _command(load=False)
+    assert "-no-reboot" in words
+    assert {"panic=-1", "no_timer_check"} <= set(words[words.index("-append") + 1].split())
+    assert "-no-reboot" not in _command(), "a provisioned machine reboots"
+
+
 def test_the_profile_on_the_machines_own_processors():
     loaded = profiles.for_machine(profiles.load("b300-4"), qemu.PACKAGES, qemu.CORES)
     files = cpu_tree.cpu_files(loaded.cpu)
