@@ -76,7 +76,7 @@ def host_spec(state: HostState, identity_file: Path, memlock_kib: int, nofile: i
         },
         # A container shares its machine's clock: whether that is synchronized is not this host's to declare.
         "burn_in": {"clock_synchronized": False},
-        "image": "dsv41-flash",
+        "image": "sim",
         "engine": "b300-low-latency",
     }
     if state.runtime == "qemu":

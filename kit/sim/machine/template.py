@@ -135,7 +135,9 @@ def _snapshot(places: Places, machine: Template, patience_s: float) -> bool:
     words = qemu.command(machine.disk, machine.kernel, machine.initrd, folder / "qmp", port, machine.accelerator, load=False)
     with (folder / "console.log").open("wb") as console:
         # Whatever ends this process ends the machine: nobody else knows of it yet.
-        process = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", *words], stdin=subprocess.DEVNULL, stdout=console, stderr=console)
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", *words], stdin=subprocess.DEVNULL, stdout=console, stderr=console
+        )
         try:
             deadline = time.monotonic() + patience_s
             while not states.answers(state.address, port, timeout_s=10):
