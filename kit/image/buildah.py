@@ -96,12 +96,11 @@ class Buildah:
             words = self._argv("run", "--isolation", "chroot", "--network", "host", container, "--", *command)
             return run_both([*_CUT_OFF, *words], "image.inside", timeout_s)
 
-    @contextmanager
-    def export(self, image: str) -> Iterator[Path]:
-        """An OCI folder of the image, gone afterwards: configuration and layers, each named by its hash."""
-        with tempfile.TemporaryDirectory(dir=self._places.cache, prefix="export-") as scratch:
-            self._run("push", "--quiet", "--disable-compression", image, f"oci:{scratch}/oci", timeout_s=_BUILD_S)
-            yield Path(scratch) / "oci"
+    def export(self, image: str) -> Path:
+        """The OCI folder of all exported images, this one under its id; layers that are there are not packed again."""
+        folder = self._places.cache / "oci"
+        self._run("push", "--quiet", image, f"oci:{folder}:{image}", timeout_s=_BUILD_S)
+        return folder
 
     def leftovers(self) -> None:
         """Remove working containers of builds that were killed. The caller holds the build lock."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -43,8 +42,8 @@ class Builder(Protocol):
         """(standard output, standard error) of a command in an image, without network."""
         ...
 
-    def export(self, image: str) -> AbstractContextManager[Path]:
-        """An OCI folder of the image: configuration and layers, each named by its hash."""
+    def export(self, image: str) -> Path:
+        """An OCI folder that holds the image under its id: configuration and layers, each named by its hash."""
         ...
 
 

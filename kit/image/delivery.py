@@ -8,14 +8,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kit.errors import ExitCode, KitError, failure
 from kit.image import oci
 from kit.image.builders import Builder
 from kit.image.commands import log
@@ -25,9 +24,6 @@ from kit.image.space import need_space
 
 PART_BYTES = 64 * 1024 * 1024
 """Small enough that a cut line costs seconds, large enough that hundreds of parts do not cost minutes."""
-_CHUNK = 1024 * 1024
-_LEVEL = 1
-"""The compressor must keep up with a line of 1 Gbit/s on one core; level 6 saves a tenth and takes three times as long."""
 INDEX = "index.json"
 
 
@@ -86,12 +82,10 @@ def prepare(places: Places, builder: Builder, profile: str, image_id: str) -> De
         return known
     log.info("packing the image for delivery")
     need_space(places.cache, 8_000_000_000)
-    with builder.export(image_id) as folder:
-        image = oci.read(folder)
-        layers = tuple(
-            _layer(layers_folder(places), diff_id.removeprefix("sha256:"), tar)
-            for diff_id, tar in zip(image.diff_ids, image.layers, strict=True)
-        )
+    image = oci.read(builder.export(image_id), image_id)
+    layers = tuple(
+        _layer(layers_folder(places), diff_id, blob) for diff_id, blob in zip(image.diff_ids, image.layers, strict=True)
+    )
     made = Delivery(image_id=image.image_id, profile=profile, configuration=image.configuration.decode(), layers=layers)
     keep(places, made)
     return made
@@ -126,8 +120,8 @@ def _size(path: Path) -> int:
         return -1
 
 
-def _layer(folder: Path, diff_id: str, tar: Path) -> Layer:
-    """Compress one layer, unless it is there already. Same bytes, same parts."""
+def _layer(folder: Path, diff_id: str, blob: Path) -> Layer:
+    """Split one layer, unless it is there already. Raises KitError when its bytes are not what the configuration names."""
     target = folder / diff_id
     try:
         known = Layer.model_validate_json((target / INDEX).read_text())
@@ -135,14 +129,14 @@ def _layer(folder: Path, diff_id: str, tar: Path) -> Layer:
             return known
     except (OSError, ValidationError):
         pass
+    facts = oci.look(blob)
+    if facts.diff_id != diff_id:
+        where, step = f"layer {blob.name[:12]}", "remove the builder's storage, and build again"
+        raise KitError(failure("image.layer", where, diff_id, facts.diff_id, step), ExitCode.APPLY_FAILED)
     folder.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=".layer-", dir=folder))
     try:
-        whole = hashlib.sha256()
-        parts = tuple(_parts(fresh, _compressed(tar, whole)))
-        if whole.hexdigest() != diff_id:
-            raise ValueError(f"layer {tar} is not {diff_id}")
-        layer = Layer(diff_id=diff_id, bytes=tar.stat().st_size, parts=parts, whiteouts=whiteouts(tar))
+        layer = Layer(diff_id=diff_id, bytes=facts.bytes, parts=tuple(_parts(fresh, blob)), whiteouts=facts.whiteouts)
         (fresh / INDEX).write_text(layer.model_dump_json())
         if target.exists():
             shutil.rmtree(target)
@@ -152,41 +146,13 @@ def _layer(folder: Path, diff_id: str, tar: Path) -> Layer:
     return layer
 
 
-def _compressed(tar: Path, whole: hashlib._Hash) -> Iterator[bytes]:
-    squeeze = zlib.compressobj(_LEVEL, zlib.DEFLATED, 31)
-    with tar.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            whole.update(chunk)
-            yield squeeze.compress(chunk)
-    yield squeeze.flush()
-
-
-def _parts(folder: Path, stream: Iterator[bytes]) -> Iterator[Part]:
-    buffer = bytearray()
-    number = 0
-    for data in stream:
-        buffer += data
-        while len(buffer) >= PART_BYTES:
-            yield _part(folder, number, bytes(buffer[:PART_BYTES]))
-            del buffer[:PART_BYTES]
-            number += 1
-    yield _part(folder, number, bytes(buffer))
+def _parts(folder: Path, blob: Path) -> Iterator[Part]:
+    with blob.open("rb") as file:
+        for number, data in enumerate(iter(lambda: file.read(PART_BYTES), b"")):
+            yield _part(folder, number, data)
 
 
 def _part(folder: Path, number: int, data: bytes) -> Part:
     name = f"{number:04d}"
     (folder / name).write_bytes(data)
     return Part(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
-
-
-def whiteouts(tar: Path) -> tuple[str, ...]:
-    """Names that a layer removes from those below it."""
-    out = []
-    with tarfile.open(tar) as archive:
-        for member in archive:
-            folder, _, name = member.name.removeprefix("./").rpartition("/")
-            if name == ".wh..wh..opq":
-                out.append(f"{folder}/*" if folder else "*")
-            elif name.startswith(".wh."):
-                out.append(f"{folder}/{name.removeprefix('.wh.')}" if folder else name.removeprefix(".wh."))
-    return tuple(out)

@@ -5,14 +5,18 @@ Edge: runs pip with this machine's own settings, so that an operator's index and
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.image.base import sha256_file
@@ -34,28 +38,52 @@ def target_options(python: str, glibc: str) -> list[str]:
 
 
 def resolve(places: Places, wanted: Mapping[str, str], python: str, glibc: str) -> dict[str, Wheel]:
-    """The file of each exact version, fetched into the cache, with its hash.
+    """The file of each exact version and its hash, as the index tells them; nothing large is fetched.
 
     Raises KitError(UNREACHABLE, ``image.wheels``) with pip's words when one cannot be had.
     """
     if not wanted:
         return {}
     log.info("asking for %d Python packages", len(wanted))
-    places.wheels.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=places.wheels) as scratch:
-        _download(Path(scratch), [f"{name}=={version}" for name, version in wanted.items()], python, glibc, False)
-        found: dict[str, Wheel] = {}
-        for path in sorted(Path(scratch).glob("*.whl")):
-            name, version = canonicalize_name(parse_wheel_filename(path.name)[0]), str(parse_wheel_filename(path.name)[1])
-            found[name] = Wheel(version=version, file=path.name, sha256=sha256_file(path))
-            path.replace(places.wheels / path.name)
-    missing = [name for name in wanted if name not in found]
+    with tempfile.TemporaryDirectory() as scratch:
+        listed, report = Path(scratch) / "wanted.txt", Path(scratch) / "report.json"
+        listed.write_text("".join(f"{name}=={version}\n" for name, version in wanted.items()))
+        command = [sys.executable, str(_new_pip(places)), "install", "--dry-run", "--ignore-installed", "--use-feature=fast-deps"]
+        command += ["--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
+        command += [*target_options(python, glibc), "--abi", "abi3", "--abi", "none"]
+        command += ["--target", f"{scratch}/none", "--report", str(report), "-r", str(listed)]
+        try:
+            run(command, "image.wheels", _TIMEOUT_S, exit_code=ExitCode.UNREACHABLE)
+        except Failed as error:
+            raise _explained(error) from error
+        found = _reported(json.loads(report.read_text()))
+    missing = [name for name, version in wanted.items() if name not in found or found[name].version != version]
     if missing:
-        raise KitError(
-            failure("image.wheels", ", ".join(missing), "a wheel", "none that pip names so", "correct the requirements"),
-            ExitCode.UNREACHABLE,
-        )
+        told = failure("image.wheels", ", ".join(missing), "a wheel and its hash", "none", "correct the requirements")
+        raise KitError(told, ExitCode.UNREACHABLE)
     return found
+
+
+def _reported(report: Mapping[str, Any]) -> dict[str, Wheel]:
+    out: dict[str, Wheel] = {}
+    for item in report["install"]:
+        file = unquote(urlsplit(item["download_info"]["url"]).path.rpartition("/")[2])
+        sha256 = item["download_info"].get("archive_info", {}).get("hashes", {}).get("sha256")
+        name = canonicalize_name(item["metadata"]["name"])
+        if sha256 is not None and file.endswith(".whl"):
+            out[name] = Wheel(version=item["metadata"]["version"], file=file, sha256=sha256)
+    return out
+
+
+def _new_pip(places: Places) -> Path:
+    """A pip that can tell hashes without fetching whole files; that of a system may be too old. It runs from its own file."""
+    kept = sorted(places.wheels.glob("pip-*.whl"), key=lambda path: Version(parse_wheel_filename(path.name)[1].public))
+    if not kept:
+        places.wheels.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps"]
+        run([*command, "-d", str(places.wheels), "pip"], "image.wheels", _TIMEOUT_S, exit_code=ExitCode.UNREACHABLE)
+        kept = sorted(places.wheels.glob("pip-*.whl"))
+    return kept[-1] / "pip"
 
 
 def fetch(places: Places, wheels: Mapping[str, Wheel], python: str, glibc: str) -> dict[str, Path]:
