@@ -46,6 +46,7 @@ EDGES = {
     "kit.report.metrics": "writes a file",
     "kit.report.terminal": "asks the terminal",
     "kit.report.text": "asks the terminal",
+    "kit.router.client": "talks to routers",
     "kit.spec.commands": "reads and writes fleet folders",
     "kit.spec.hostkey": "runs ssh-keyscan",
     "kit.spec.init": "talks to a host",
