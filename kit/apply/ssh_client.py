@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import selectors
 import shlex
 import signal
@@ -109,14 +110,19 @@ def ssh_options(connection: Connection, name: str, connect_timeout_s: int = CONN
         "ServerAliveCountMax": "3",
         "ControlMaster": "auto",
         "ControlPersist": "60",
-        "ControlPath": str(socket),
+        "ControlPath": _quoted(str(socket)),
     }
     if identity:
-        values |= {"IdentityFile": identity[0], "IdentitiesOnly": "yes"}
+        values |= {"IdentityFile": _quoted(identity[0]), "IdentitiesOnly": "yes"}
     options = ["-F", "none"]
     for option, value in values.items():
         options += ["-o", f"{option}={value}"]
     return options
+
+
+def _quoted(path: str) -> str:
+    """A path as a value of ``-o``: ssh splits at spaces and expands ``%``, and a home or runtime folder may have either."""
+    return path if re.fullmatch(r"[A-Za-z0-9/._+@-]*", path) else f'"{path.replace("%", "%%")}"'
 
 
 def command_name(command: Sequence[str]) -> str:

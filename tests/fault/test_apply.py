@@ -241,7 +241,7 @@ def test_a_plain_user_without_home_locale_or_terminal_and_a_checkout_that_cannot
     with tempfile.TemporaryDirectory() as plain:  # pytest's own folders are for one user
         folder = Path(plain)
         folder.chmod(0o755)
-        key, runs, runtime = folder / "key", folder / "my runs", folder / "runtime"
+        key, runs, runtime = folder / "key", folder / "my runs", folder / "my 100%time"
         key.write_bytes(Places.here().client_key.read_bytes())
         key.chmod(0o600)
         for own in (runs, runtime):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -64,13 +64,16 @@ def test_a_plain_user_can_do_all_that_needs_no_root_here(away: Path, open_folder
 
 
 @needs_root
-@pytest.mark.skipif(shutil.which("sudo") is not None, reason="sudo is here, and may let this user")
 @pytest.mark.parametrize("words", [("sim.up", "--name", "fault-none"), ("sim.down", "--all")])
 def test_simulated_hosts_without_root_or_sudo(open_folder: Path, words: tuple[str, ...]) -> None:
-    ran = as_user(NOBODY, *words, B300KIT_CACHE=open_folder / "cache")
-    assert ran.code == 2
-    assert "sim.sudo" in ran.codes
-    assert {f["next"] for f in ran.document["failures"]} == {"install sudo, or run as root"}
+    programs = open_folder / "programs"
+    programs.mkdir()
+    for program in (p for folder in ("/usr/sbin", "/usr/bin") for p in Path(folder).iterdir() if p.name != "sudo"):
+        with contextlib.suppress(FileExistsError):
+            (programs / program.name).symlink_to(program)
+    ran = as_user(NOBODY, *words, B300KIT_CACHE=open_folder / "cache", PATH=programs)
+    assert (ran.code, ran.codes) == (2, ["sim.sudo"])
+    assert ran.document["failures"][0]["next"] == "install sudo, or run as root"
 
 
 @needs_root
@@ -134,6 +137,19 @@ def test_what_a_cron_job_lacks_is_not_missed(away: Path, open_folder: Path) -> N
     done = subprocess.run(command, cwd="/", env=bare, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert done.returncode == 7
     assert [f["code"] for f in json.loads(done.stdout)["failures"]] == ["ssh.unreachable"]
+
+
+@pytest.mark.parametrize("name", ["a b", "100%time", "it's"])
+def test_a_home_and_a_runtime_folder_of_any_name(away: Path, open_folder: Path, name: str) -> None:
+    """What ssh splits at spaces or expands: the host's own answer is told, so ssh took both."""
+    folder = open_folder / name
+    folder.mkdir(mode=0o700)
+    host = away / "hosts/example.yml"
+    host.write_text(host.read_text().replace("# identity_file:", "identity_file:"))
+    variables = {"HOME": folder, "XDG_RUNTIME_DIR": folder, "B300KIT_FLEET": away, "B300KIT_RUNS": open_folder / "runs"}
+    ran = invoke("probe", "--host", "example", **variables)
+    assert (ran.code, ran.codes) == (7, ["ssh.unreachable"])
+    assert "Connection refused" in ran.document["failures"][0]["found"]
 
 
 def test_arguments_that_are_not_text_are_recorded(away: Path, open_folder: Path) -> None:
