@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 from kit.errors import ExitCode, KitError, failure
 from kit.image.commands import log, run
-from kit.image.model import DebianBase
+from kit.image.model import DebianBase, RegistryBase
 from kit.image.places import Places
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -111,17 +111,38 @@ def packages_in(path: Path) -> dict[str, str]:
     return dict(sorted(out.items()))
 
 
-def resolve_published(reference: str) -> str:
-    """The digest that a published image's name has now, asked of its registry; nothing is fetched.
+def resolve_published(builder: Published, base: RegistryBase) -> tuple[str, dict[str, str]]:
+    """The digest that a published image's name has now, and the versions its package index offers for what is wanted on it.
 
-    Raises KitError(UNREACHABLE, ``image.registry``) when the registry cannot be asked.
+    Raises KitError(UNREACHABLE, ``image.registry``) when the registry or the package index cannot be asked.
     """
-    text = run(["buildah", "manifest", "inspect", f"docker://{reference}"], "image.registry", 60, exit_code=ExitCode.UNREACHABLE)
-    for entry in json.loads(text).get("manifests", []):
-        platform = entry.get("platform", {})
-        if (platform.get("os"), platform.get("architecture")) == ("linux", "amd64"):
-            return str(entry["digest"])
-    raise KitError(
-        failure("image.registry", reference, "an image for linux/amd64", "none in its index", "choose another base"),
-        ExitCode.UNREACHABLE,
-    )
+    digest = builder.pull(base.reference)
+    said = builder.ask(f"{base.reference.rpartition(':')[0]}@{digest}", _ASK, list(base.packages))
+    versions = dict(re.findall(r"^Inst (\S+) .*?\(([^ )]+)", said, re.MULTILINE))
+    held = dict(re.findall(r"^Have (\S+) (\S+)$", said, re.MULTILINE))
+    missing = [name for name in base.packages if name not in versions and name not in held]
+    if missing:
+        raise KitError(
+            failure("image.registry", base.reference, ", ".join(missing), "not offered", "correct base.packages"),
+            ExitCode.UNREACHABLE,
+        )
+    return digest, {name: versions.get(name) or held[name] for name in base.packages}
+
+
+class Published(Protocol):
+    """What is needed of a builder to look at a published image."""
+
+    def pull(self, reference: str) -> str:
+        """Fetch it; its digest."""
+        ...
+
+    def ask(self, image: str, script: str, arguments: list[str]) -> str:
+        """Standard output of a shell script in it, with network."""
+        ...
+
+
+_ASK = """
+apt-get -q -y update >&2
+apt-get -q -s install --no-install-recommends "$@"
+for name in "$@"; do dpkg-query -W -f 'Have ${Package} ${Version}\\n' "$name" 2>/dev/null || true; done
+"""

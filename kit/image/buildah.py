@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kit.errors import ExitCode
 from kit.image.commands import Failed, run, run_both, run_steps
 from kit.image.context import Context, base_name
 from kit.image.model import DebianBase, ImageLock, ImageSpec
@@ -101,6 +102,18 @@ class Buildah:
         folder = self._places.cache / "oci"
         self._run("push", "--quiet", image, f"oci:{folder}:{image}", timeout_s=_BUILD_S)
         return folder
+
+    def pull(self, reference: str) -> str:
+        """Fetch a published image; its digest. Raises KitError(UNREACHABLE, ``image.registry``)."""
+        words = self._argv("pull", "--quiet", f"docker://{reference}")
+        image = run(words, "image.registry", _BUILD_S, exit_code=ExitCode.UNREACHABLE).split()[-1]
+        return self._run("inspect", "--type", "image", "--format", "{{.FromImageDigest}}", image).strip()
+
+    def ask(self, image: str, script: str, arguments: list[str]) -> str:
+        """Standard output of a shell script in an image, with this machine's network."""
+        with self._container(image) as container:
+            words = self._argv("run", "--isolation", "chroot", "--network", "host", container, "--", "sh", "-ec", script, "sh")
+            return run([*words, *arguments], "image.registry", _SHORT_S, exit_code=ExitCode.UNREACHABLE)
 
     def leftovers(self) -> None:
         """Remove working containers of builds that were killed. The caller holds the build lock."""

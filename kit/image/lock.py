@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from kit.errors import Failure, KitError, failure
 from kit.image import base, sources, wheels
+from kit.image.buildah import Buildah
 from kit.image.load import load_requirements
 from kit.image.model import DebianBase, ImageLock, ImageSpec, LockedBase, LockedPlugin, Wheel
 from kit.image.places import Places
@@ -157,7 +158,8 @@ def _base(places: Places, spec: ImageSpec) -> LockedBase:
     if isinstance(spec.base, DebianBase):
         path, digest = base.archive(places, spec.base, None, spec.source_date_epoch)
         return LockedBase(digest=digest, packages=base.packages_in(path))
-    return LockedBase(digest=base.resolve_published(spec.base.reference), packages=dict.fromkeys(spec.base.packages))
+    digest, packages = base.resolve_published(Buildah(places), spec.base)
+    return LockedBase(digest=digest, packages=packages)
 
 
 def _plugin(places: Places, folder: Path, spec: ImageSpec, local: LockedPlugin) -> LockedPlugin:

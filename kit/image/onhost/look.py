@@ -3,8 +3,6 @@
 Argument: JSON with ``folder``, ``image_id``, ``usage``, ``layers`` (``diff_id`` and ``parts`` with ``name`` and ``bytes``).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -48,8 +46,8 @@ def parts(folder: Path, layers: list[dict[str, Any]]) -> dict[str, list[str]]:
     return out
 
 
-def in_use(folder: Path) -> list[str] | None:
-    """Ids that a process runs in, or that a unit names as its root; None when that cannot be told."""
+def in_use(folder: Path) -> Any:
+    """Sorted ids that a process runs in, or that a unit names as its root; None when that cannot be told."""
     roots: set[str] = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
