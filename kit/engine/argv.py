@@ -14,7 +14,9 @@ from pydantic import JsonValue
 
 from kit.engine.model import EngineProfile, Speculation
 
-MODULE = "sglang.launch_server"
+SCRIPT = "serve.py"
+"""Of ``inside``: starts SGLang, the API key put in from a file."""
+KEY_FILE = "B300KIT_KEY_FILE"
 SAME_DRAWS = "SYNC_TOKEN_IDS_ACROSS_TP"
 PROBE_INTERVAL = "B300KIT_PROBE_INTERVAL_STEPS"
 ALWAYS: Mapping[str, str] = {
@@ -54,20 +56,20 @@ class Placement:
     """Where the weights lie, when not where the profile says."""
     schedulers: tuple[tuple[int, ...], ...] = ()
     """CPUs of each rank's scheduler, by rank. Empty: not pinned by this kit."""
-    config_file: str | None = None
-    """A file of further arguments that must not be seen in the process list: the API key."""
+    key_file: str | None = None
+    """Where the API key lies on the host; ``%NAME`` is a systemd credential. It is in no argument: see ``inside/serve.py``."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What is started: ``python -m MODULE`` with these arguments, in this environment."""
+    """What is started: ``serve.py`` with these arguments, in this environment."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
 
-    def argv(self, python: str) -> tuple[str, ...]:
-        """The whole command line."""
-        return (python, "-m", MODULE, *self.arguments)
+    def argv(self, python: str, script: str = SCRIPT) -> tuple[str, ...]:
+        """The whole command line; ``script`` is where serve.py lies."""
+        return (python, script, *self.arguments)
 
     def sha256(self) -> str:
         """Over arguments and environment; a pass of a gate holds for this hash alone."""
@@ -80,8 +82,6 @@ def command(profile: EngineProfile, placement: Placement) -> Command:
     words = [*_model(profile, placement), *_shape(profile), *_speed(profile), *_watch(profile)]
     for name, value in profile.flags.items():
         words += _flag(name, value)
-    if placement.config_file:
-        words += ["--config", placement.config_file]
     return Command(tuple(words), _environment(profile, placement))
 
 
@@ -155,6 +155,8 @@ def _environment(profile: EngineProfile, placement: Placement) -> dict[str, str]
         environment["SGLANG_USE_CPU_ENGINE"] = "1"
         if placement.schedulers:
             environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(",".join(map(str, cpus)) for cpus in placement.schedulers)
+    if placement.key_file:
+        environment[KEY_FILE] = placement.key_file
     if profile.megakernel is not None:
         environment[PROBE_INTERVAL] = str(profile.megakernel.probe_interval_steps)
         environment[SAME_DRAWS] = "1"

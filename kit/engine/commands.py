@@ -87,8 +87,8 @@ def show(profile: str, host: str = "127.0.0.1", port: int = 30000) -> Outcome:
 
 
 def _wrapped(words: tuple[str, ...]) -> list[str]:
-    lines = [" ".join(words[:3])]
-    for word in words[3:]:
+    lines = [" ".join(words[:2])]
+    for word in words[2:]:
         if word.startswith("--"):
             lines.append(f"  {word}")
         else:

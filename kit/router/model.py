@@ -24,8 +24,8 @@ class Health(Frozen):
 
     endpoint: Annotated[str, StringConstraints(pattern=r"^/[a-z0-9_/]{1,60}$")] = "/server_info"
     interval_s: Annotated[int, Field(ge=1, le=60)] = 1
-    timeout_s: Annotated[int, Field(ge=1, le=60)] = 2
-    failures: Annotated[int, Field(ge=1, le=20)] = 2
+    timeout_s: Annotated[int, Field(ge=1, le=60)] = 1
+    failures: Annotated[int, Field(ge=1, le=20)] = 3
     successes: Annotated[int, Field(ge=1, le=20)] = 1
 
 
