@@ -43,14 +43,15 @@ def run_both(
     environment: Mapping[str, str] | None = None,
     exit_code: int = ExitCode.APPLY_FAILED,
     cwd: Path | None = None,
+    stdin: bytes = b"",
 ) -> tuple[str, str]:
-    """Standard output and standard error as text; raises as :func:`run` does."""
+    """Standard output and standard error as text, with ``stdin`` as input; raises as :func:`run` does."""
     words = [str(word) for word in command]
     need(words[0])
     try:
         done = subprocess.run(
             words,
-            stdin=subprocess.DEVNULL,
+            input=stdin,
             capture_output=True,
             timeout=timeout_s,
             env=os.environ | dict(environment or {}),

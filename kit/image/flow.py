@@ -22,6 +22,7 @@ from kit.image.model import DebianBase, ImageLock, ImageSpec
 from kit.image.places import Places
 from kit.image.proof import SHARE, compare, inside_failures, look_again, manifest_of
 from kit.image.render import check_spec, lock_sha256
+from kit.image.sign import keep_documents
 from kit.image.space import BUILD_BYTES, need_space
 from kit.outcome import Outcome
 from kit.patch.check import patch_check
@@ -100,6 +101,7 @@ def _build(
     known = None if fresh else record.find(places, spec.name, maker.name, context.inputs_sha256)
     if known is not None and maker.has(known.image_id):
         path = record.keep(places, known)
+        keep_documents(places, known)
         return _told(run, known, path, cached=True)
     need_space(places.cache, BUILD_BYTES)
     maker.leftovers()
@@ -128,6 +130,7 @@ def _build(
         seconds=round(time.monotonic() - began, 1),
         manifest=manifest,
     )
+    keep_documents(places, built)
     return _told(run, built, record.keep(places, built), cached=False)
 
 

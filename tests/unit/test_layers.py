@@ -47,6 +47,7 @@ EDGES = {
     "kit.report.terminal": "asks the terminal",
     "kit.report.text": "asks the terminal",
     "kit.router.client": "talks to routers",
+    "kit.router.flow": "talks to nodes and routers",
     "kit.spec.commands": "reads and writes fleet folders",
     "kit.spec.hostkey": "runs ssh-keyscan",
     "kit.spec.init": "talks to a host",
@@ -62,6 +63,7 @@ EDGE_PACKAGES = {
     "kit.image": "builds and delivers images",
     "kit.ansible_plugins": "called by Ansible",
     "kit.gates.gather": "talks to an engine and its host",
+    "kit.router.inside": "runs in the router's Python, not here",
     "kit.engine.inside": "runs in the engine's Python, not here",
     "kit.facts.host": "runs on the host, not here",
     "kit.plan.onhost": "runs on the host, not here",
@@ -217,7 +219,7 @@ def test_the_probe_and_the_units_on_a_host_depend_on_nothing() -> None:
 
 def test_what_runs_in_the_engines_python_knows_nothing_of_this_kit() -> None:
     known = frozenset(modules())
-    inside = [module for module in modules() if module.startswith("kit.engine.inside.")]
+    inside = [module for module in modules() if module.startswith(("kit.engine.inside.", "kit.router.inside."))]
     assert inside
     for module in inside:
         assert not [name for name in imports(modules()[module], known) if name.startswith("kit")], module
@@ -236,7 +238,15 @@ def test_tasks_import_nothing_heavy_at_the_top() -> None:
 def test_only_tasks_and_the_program_end_the_process() -> None:
     for module, tree in modules().items():
         if module.startswith(
-            ("kit.cli", "kit.facts.host", "kit.plan.onhost", "kit.sim", "kit.image.inside", "kit.engine.inside")
+            (
+                "kit.cli",
+                "kit.facts.host",
+                "kit.plan.onhost",
+                "kit.sim",
+                "kit.image.inside",
+                "kit.engine.inside",
+                "kit.router.inside",
+            )
         ) or module.endswith("__main__"):
             continue
         for node in ast.walk(tree):
