@@ -18,6 +18,7 @@ from kit import paths
 from kit.engine.argv import Placement, command
 from kit.engine.load import load_profile
 from kit.engine.model import EngineProfile
+from kit.errors import KitError
 from kit.gates.commands import LocalSubject, local_subject
 from kit.gates.gather import local
 from kit.gates.gather.client import Engine
@@ -88,7 +89,7 @@ class LoopbackNode:
                 with Engine(self.url, self.key, timeout_s=30) as engine:
                     if engine.health() == 200:
                         return
-            except Exception:
+            except KitError:
                 time.sleep(1)
         raise AssertionError(f"not ready in {timeout_s} s: {self.log.read_text(errors='replace')[-2000:]}")
 
