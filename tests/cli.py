@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,17 @@ def as_user(uid: int, *words: str, before: Sequence[str] = (), **variables: str 
     done = subprocess.run(command, cwd="/", env=chosen, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+PATIENCE_S = 60.0
+
+
+def until(what: Callable[[], object]) -> None:
+    """Wait for an event; its absence is a failure, not a pass."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.01)
 
 
 def fleet_of(folder: Path, names: Sequence[str], groups: Mapping[str, Sequence[str]] | None = None) -> Path:

@@ -7,30 +7,19 @@ import os
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kit.sim.places import Places
-from tests.cli import NOBODY, READ_ONLY, OnHost, as_root, as_user, edit, finish, fleet_of, invoke, look, start
+from tests.cli import NOBODY, READ_ONLY, OnHost, as_root, as_user, edit, finish, fleet_of, invoke, look, start, until
 from tests.sim.test_apply_converge import STATE, alive
 from tests.sim.test_apply_faults import BACKDOOR
 
 from .conftest import Call
 
 pytestmark = pytest.mark.sim
-
-PATIENCE_S = 60.0
-
-
-def until(what: Callable[[], object]) -> None:
-    """Wait for an event; its absence is a failure, not a pass."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 def said(process: subprocess.Popen[str], *words: str) -> None:
@@ -81,7 +70,7 @@ def test_a_run_killed_at_any_moment_is_finished_by_the_next(
         told = invoke("record.list", B300KIT_RUNS=runs).document["result"]["runs"]
         assert [(run["task"], run["state"]) for run in told] == [("provision", "interrupted")], moment
         assert invoke("record.verify", B300KIT_RUNS=runs).code == 0, moment
-        if moment == "planned":
+        if moment == "while it is read":
             assert look(on_host, name) == new, "changed before the record said that it would be"
     last = invoke("provision", "--host", name, B300KIT_FLEET=nodes, B300KIT_RUNS=tmp_path / "last")
     assert last.code == 0, last.out + last.err
