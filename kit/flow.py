@@ -85,17 +85,17 @@ def _record_cores(one: Work, run: Run, facts: Facts) -> None:
 
 
 def _judge(one: Work, plan: Plan) -> None:
-    """Exit code of a plan that is only looked at."""
+    """What a plan says of its host: steps, exit code, a failure for each refusal."""
     one.result["steps"] = text.steps_json(plan)
     one.result["plan_digest"] = plan.digest()
     if plan.refused:
-        one.exit_code = ExitCode.REFUSED
+        one.codes.add(ExitCode.REFUSED)
         one.failures += [
             failure(f"plan.{s.id}", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next)
             for s in plan.of(Action.REFUSE)
         ]
     elif plan.pending:
-        one.exit_code = ExitCode.CHANGE_PENDING
+        one.codes.add(ExitCode.CHANGE_PENDING)
 
 
 def probe(targets: Sequence[Target], measure_cores: bool = False, burn_in: bool = False) -> Outcome:
@@ -160,7 +160,7 @@ def verify(targets: Sequence[Target], junit: Path | None = None) -> Outcome:
             one.result["outside"] = outside.summary()
             if not outside.ok:
                 one.failures += outside.failures
-                one.exit_code = one.exit_code or ExitCode.GATE_FAILED
+                one.codes.add(ExitCode.GATE_FAILED)
 
         # The outside suite is a pytest process each: two at a time keeps the control machine small.
         each(work, min(2, forks(targets)), do)
@@ -274,5 +274,4 @@ def _converged(one: Work, before: Plan, after: Plan, rebooted: bool) -> None:
             if s.id != "reboot.host"
         ]
     if problems and not after.refused:
-        one.exit_code = ExitCode.OK
         raise KitError(problems, ExitCode.APPLY_FAILED)

@@ -11,8 +11,8 @@ from typing import Any
 
 from kit import paths
 from kit.apply.ssh import Remote
-from kit.cli.exit import of_hosts
-from kit.errors import ExitCode, Failure, KitError
+from kit.cli.exit import of_findings, of_hosts
+from kit.errors import Failure, KitError
 from kit.facts.model import Facts
 from kit.outcome import HostOutcome, Outcome
 from kit.plan.model import Plan
@@ -30,17 +30,23 @@ class Work:
     facts: Facts | None = None
     plan: Plan | None = None
     failures: list[Failure] = field(default_factory=list)
-    exit_code: int = ExitCode.OK
+    codes: set[int] = field(default_factory=set)
+    """What each thing that was found out about the host means by itself."""
     result: dict[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         return self.target.spec.name
 
+    @property
+    def exit_code(self) -> int:
+        """An :class:`~kit.errors.ExitCode`, or 128+N: the one of ``codes`` that comes first."""
+        return of_findings(self.codes)
+
     def fail(self, error: KitError) -> None:
-        """Keep every failure; the first exit code stands."""
+        """Keep every failure and its exit code."""
         self.failures += error.failures
-        self.exit_code = self.exit_code or error.exit_code
+        self.codes.add(int(error.exit_code))
 
 
 def each(work: Sequence[Work], forks: int, do: Callable[[Work], None]) -> None:
