@@ -74,13 +74,14 @@ def fleet_schema(check: bool = False) -> Outcome:
     help={
         "measure_cores": "Also measure each core's speed: loads the machine for a while.",
         "burn_in": "Also check HBM, links and NCCL: loads idle GPUs for a while.",
+        "verbose": "Show also packages, services, files and kernel settings.",
     },
 )
-def probe(targets: list[Target], measure_cores: bool = False, burn_in: bool = False) -> Outcome:
+def probe(targets: list[Target], measure_cores: bool = False, burn_in: bool = False, verbose: bool = False) -> Outcome:
     """Facts of hosts, read-only."""
     from kit import flow
 
-    return flow.probe(targets, measure_cores, burn_in)
+    return flow.probe(targets, measure_cores, burn_in, verbose)
 
 
 @command(hosts=True, help={"verbose": "Show also what stays as it is."})

@@ -47,7 +47,7 @@ def _probe(one: Work, run: Run, label: str = "facts") -> Facts:
     """Read the host once and record what was read."""
     started = time.monotonic()
     with run.host(one.name).stage(label):
-        facts, raw = collect(one.target, wanted(one.target.spec, one.target.lock), remote(one.target))
+        facts, raw = collect(one.target, wanted(one.target.spec), remote(one.target))
         run.host(one.name).put(label, facts)
         run.host(one.name).put(f"{label}-raw", raw)
     log.info("%s: probed in %.1f s", one.name, time.monotonic() - started)
@@ -98,7 +98,7 @@ def _judge(one: Work, plan: Plan) -> None:
         one.codes.add(ExitCode.CHANGE_PENDING)
 
 
-def probe(targets: Sequence[Target], measure_cores: bool = False, burn_in: bool = False) -> Outcome:
+def probe(targets: Sequence[Target], measure_cores: bool = False, burn_in: bool = False, verbose: bool = False) -> Outcome:
     """Facts of each host; ``measure_cores`` and ``burn_in`` load the machine and are refused on a joined host."""
     with recorded("probe", targets) as (run, work):
 
@@ -115,7 +115,7 @@ def probe(targets: Sequence[Target], measure_cores: bool = False, burn_in: bool 
             one.result["facts"] = one.facts.model_dump(mode="json")
 
         each(work, forks(targets), do)
-        body = "\n".join(text.facts_summary(one.name, one.facts, one.target.spec) for one in work if one.facts)
+        body = "\n".join(text.facts_summary(one.name, one.facts, one.target.spec, verbose) for one in work if one.facts)
         return finish("probe", run, work, body)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from kit.facts.request import ProbeRequest
 from kit.plan.areas import firewall, memory
 from kit.plan.where import FSTAB, MANAGED_FILES, READ_FILES, READ_UNITS
-from kit.spec.model import HostSpec, Lock
+from kit.spec.model import HostSpec
 
 
-def wanted(spec: HostSpec, lock: Lock) -> ProbeRequest:
+def wanted(spec: HostSpec) -> ProbeRequest:
     """Every package, unit, file, user and folder that a step looks at."""
     packages = {*spec.packages.hold, *spec.gpus.driver.packages, spec.docker.package, firewall.PACKAGE}
     return ProbeRequest(

@@ -30,7 +30,7 @@ def target(name: str) -> Target:
 def look(name: str) -> tuple[Target, Facts, Plan]:
     """Probe and plan."""
     it = target(name)
-    facts, _ = collect(it, wanted(it.spec, it.lock), Remote(it.spec.connection, it.name))
+    facts, _ = collect(it, wanted(it.spec), Remote(it.spec.connection, it.name))
     return it, facts, make_plan(it.spec, it.lock, facts)
 
 

@@ -55,7 +55,7 @@ def file(content: str, mode: str = "0644", owner: str = "root", group: str = "ro
 
 def fresh_document(spec: HostSpec) -> dict[str, Any]:
     """The probe's JSON for a freshly delivered host."""
-    asked = wanted(spec, LOCK)
+    asked = wanted(spec)
     document = build.document({}, None, {})
     document["files"] = {path: dict(NO_FILE) for path in asked.files}
     document["files"][where.FSTAB] = file(FSTAB)
