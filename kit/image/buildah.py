@@ -97,11 +97,16 @@ class Buildah:
             words = self._argv("run", "--isolation", "chroot", "--network", "host", container, "--", *command)
             return run_both([*_CUT_OFF, *words], "image.inside", timeout_s)
 
-    def export(self, image: str) -> Path:
-        """The OCI folder of all exported images, this one under its id; layers that are there are not packed again."""
-        folder = self._places.cache / "oci"
-        self._run("push", "--quiet", image, f"oci:{folder}:{image}", timeout_s=_BUILD_S)
-        return folder
+    def configuration(self, image: str) -> bytes:
+        """The image's configuration document, whose hash is its id."""
+        return self._run("inspect", "--type", "image", "--format", "{{.Config}}", image).rstrip("\n").encode()
+
+    @contextmanager
+    def layers(self, image: str) -> Iterator[Path]:
+        """A folder of the image's uncompressed layers, each under its hash in hex; gone afterwards."""
+        with tempfile.TemporaryDirectory(dir=self._places.cache, prefix="layers-") as scratch:
+            self._run("push", "--quiet", "--disable-compression", image, f"dir:{scratch}", timeout_s=_BUILD_S)
+            yield Path(scratch)
 
     def pull(self, reference: str) -> str:
         """Fetch a published image; its digest. Raises KitError(UNREACHABLE, ``image.registry``)."""

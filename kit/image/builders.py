@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
@@ -42,8 +43,12 @@ class Builder(Protocol):
         """(standard output, standard error) of a command in an image, without network."""
         ...
 
-    def export(self, image: str) -> Path:
-        """An OCI folder that holds the image under its id: configuration and layers, each named by its hash."""
+    def configuration(self, image: str) -> bytes:
+        """The image's configuration document, whose hash is its id."""
+        ...
+
+    def layers(self, image: str) -> AbstractContextManager[Path]:
+        """A folder of the image's uncompressed layers, each under its hash in hex; gone afterwards."""
         ...
 
 

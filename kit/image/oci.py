@@ -1,64 +1,32 @@
-"""An image as an OCI folder: a configuration whose hash is the image's id, and layers that it names by theirs. Reads files."""
+"""What a layer of an image holds, read once while it goes by. No effect beyond reading the stream it is given."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import tarfile
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 _CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True)
-class OciImage:
-    """What an exported image consists of."""
-
-    image_id: str
-    configuration: bytes
-    layers: tuple[Path, ...]
-    """Archives compressed with gzip, lowest first."""
-    diff_ids: tuple[str, ...]
-    """Hash in hex of each uncompressed layer, as the configuration names them."""
-
-
-@dataclass(frozen=True)
 class LayerFacts:
-    """What a compressed layer holds."""
+    """What an uncompressed layer holds."""
 
     diff_id: str
+    """Its hash in hex, as an image's configuration names it."""
     bytes: int
-    """Uncompressed."""
     whiteouts: tuple[str, ...]
-    """What it removes from those below: paths, a folder's whole content as ``path/*``."""
+    """What it removes from the layers below: paths, a folder's whole content as ``path/*``."""
 
 
-def read(folder: Path, tag: str) -> OciImage:
-    """One image of an OCI folder."""
-    index = json.loads((folder / "index.json").read_bytes())
-    named = [m for m in index["manifests"] if m.get("annotations", {}).get("org.opencontainers.image.ref.name") == tag]
-    manifest: dict[str, Any] = json.loads(_blob(folder, named[0]["digest"]).read_bytes())
-    raw = _blob(folder, manifest["config"]["digest"]).read_bytes()
-    return OciImage(
-        image_id=hashlib.sha256(raw).hexdigest(),
-        configuration=raw,
-        layers=tuple(_blob(folder, layer["digest"]) for layer in manifest["layers"]),
-        diff_ids=tuple(name.removeprefix("sha256:") for name in json.loads(raw)["rootfs"]["diff_ids"]),
-    )
+class Seen:
+    """A stream that remembers hash and size of what was read from it, and gives each piece to a listener."""
 
-
-def _blob(folder: Path, digest: str) -> Path:
-    return folder / "blobs" / digest.replace(":", "/")
-
-
-class _Seen:
-    """A stream that remembers the hash and the number of what was read from it."""
-
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, listener: Listener) -> None:
         self._stream = stream
+        self._listener = listener
         self.hash = hashlib.sha256()
         self.bytes = 0
 
@@ -67,17 +35,24 @@ class _Seen:
         data = self._stream.read(size)
         self.hash.update(data)
         self.bytes += len(data)
+        self._listener.take(data)
         return data
 
 
-def look(layer: Path) -> LayerFacts:
-    """Read a layer once. Raises OSError or tarfile.TarError for one that is broken."""
-    with gzip.open(layer, "rb") as stream:
-        seen = _Seen(stream)  # type: ignore[arg-type]
-        with tarfile.open(fileobj=seen, mode="r|", bufsize=_CHUNK) as archive:  # type: ignore[call-overload]
-            hidden = tuple(name for member in archive if (name := whiteout(member.name)) is not None)
-        while seen.read(_CHUNK):
-            continue
+class Listener:
+    """Takes each piece of a stream; does nothing with it."""
+
+    def take(self, data: bytes) -> None:
+        """The next piece."""
+
+
+def look(layer: BinaryIO, listener: Listener) -> LayerFacts:
+    """Read a layer once. Raises tarfile.TarError for one that is broken."""
+    seen = Seen(layer, listener)
+    with tarfile.open(fileobj=seen, mode="r|", bufsize=_CHUNK) as archive:  # type: ignore[call-overload]
+        hidden = tuple(name for member in archive if (name := whiteout(member.name)) is not None)
+    while seen.read(_CHUNK):
+        continue
     return LayerFacts(diff_id=seen.hash.hexdigest(), bytes=seen.bytes, whiteouts=hidden)
 
 

@@ -22,6 +22,7 @@ from kit.facts.collect import run_script
 from kit.image import delivery, onhost, record
 from kit.image.builders import builder_for
 from kit.image.delivery import Delivery, Layer, Part, layers_folder
+from kit.image.load import folder_of, load_spec
 from kit.image.places import Places
 from kit.image.proof import SHARE, inside_failures
 from kit.outcome import Outcome
@@ -84,6 +85,7 @@ def variables(
     return {
         "image_folder": folder_on(target),
         "image_id": wanted.image_id,
+        "image_user": {"name": wanted.user, "uid": _uid(wanted), "home": _config(wanted).get("WorkingDir") or "/"},
         "image_configuration": base64.b64encode(wanted.configuration.encode()).decode(),
         "image_layers": [layer.model_dump(include={"diff_id", "parts", "whiteouts"}) for layer in wanted.layers],
         "image_send": [
@@ -104,6 +106,7 @@ def look(one: Work, wanted: Delivery, usage: bool = False) -> There:
         for layer in wanted.layers
     ]
     asked = {"folder": folder_on(one.target), "image_id": wanted.image_id, "usage": usage, "layers": layers}
+    asked |= {"user": wanted.user, "uid": _uid(wanted)}
     return There.model_validate(run_script(remote(one.target), script, json.dumps(asked), _LOOK_S))
 
 
@@ -127,7 +130,8 @@ def push(targets: Sequence[Target], image: str, prune: bool) -> Outcome:
 
 def _packed(places: Places, image: str) -> Delivery:
     built = record.pick(places, image)
-    return delivery.prepare(places, builder_for(built.builder, places), built.profile, built.image_id)
+    user = load_spec(folder_of(built.profile)).user
+    return delivery.prepare(places, builder_for(built.builder, places), built.profile, user, built.image_id)
 
 
 def deliver(places: Places, wanted: Mapping[Target, Delivery], prune: bool) -> Outcome:
@@ -174,15 +178,24 @@ def deliver(places: Places, wanted: Mapping[Target, Delivery], prune: bool) -> O
 
 def _said(one: Work, image: Delivery) -> dict[str, Any]:
     """What an engine unit needs to start the image."""
-    config = json.loads(image.configuration)["config"]
+    config = _config(image)
     return {
         "image_id": image.image_id,
         "profile": image.profile,
         "root": f"{folder_on(one.target)}/{image.image_id}/rootfs",
         "environment": config.get("Env", []),
         "entrypoint": config.get("Entrypoint", []),
-        "user": config.get("User", ""),
+        "user": image.user,
     }
+
+
+def _config(image: Delivery) -> dict[str, Any]:
+    """What the image says about how it is run."""
+    return dict(json.loads(image.configuration)["config"])
+
+
+def _uid(image: Delivery) -> int:
+    return int(str(_config(image)["User"]).partition(":")[0])
 
 
 def _line(one: Work) -> str:
@@ -213,7 +226,7 @@ def starts(one: Work, image: Delivery) -> dict[str, float]:
 
     Raises KitError(GATE_FAILED) with what it said. The checker is the image's: its bytes are part of the id.
     """
-    config = json.loads(image.configuration)["config"]
+    config = _config(image)
     python = config["Entrypoint"][0]
     commands = {
         "verify": [python, "-I", f"{SHARE}/checker.py", "verify"],
@@ -222,7 +235,7 @@ def starts(one: Work, image: Delivery) -> dict[str, float]:
     out: dict[str, float] = {}
     for name, command in commands.items():
         log.info("%s: starting %s in the new image", one.name, name)
-        words = in_root(f"{folder_on(one.target)}/{image.image_id}/rootfs", config, command)
+        words = in_root(f"{folder_on(one.target)}/{image.image_id}/rootfs", image.user, config.get("Env", []), command)
         host = remote(one.target)
         done = host.run(host.privileged(words), timeout_s=_START_S)
         if done.status != 0:
@@ -234,11 +247,11 @@ def starts(one: Work, image: Delivery) -> dict[str, float]:
     return out
 
 
-def in_root(root: str, config: Mapping[str, Any], command: Sequence[str]) -> list[str]:
+def in_root(root: str, user: str, environment: Sequence[str], command: Sequence[str]) -> list[str]:
     """systemd-run for a command in an image: its user, its variables, nothing writable but a /tmp of its own. Pure."""
     properties = {
         "RootDirectory": root,
-        "User": str(config.get("User", "")).partition(":")[0],
+        "User": user,
         "MountAPIVFS": "yes",
         "PrivateTmp": "yes",
         "PrivateNetwork": "yes",
@@ -247,4 +260,4 @@ def in_root(root: str, config: Mapping[str, Any], command: Sequence[str]) -> lis
     }
     words = ["systemd-run", "--wait", "--pipe", "--collect", "--quiet", "--service-type=exec"]
     words += [f"--property={name}={value}" for name, value in properties.items()]
-    return [*words, *(f"--setenv={pair}" for pair in config.get("Env", [])), "--", *command]
+    return [*words, *(f"--setenv={pair}" for pair in environment), "--", *command]

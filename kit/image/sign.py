@@ -95,10 +95,11 @@ def check(files: dict[str, bytes], image_id: str, allowed_signers: Path) -> str:
     with tempfile.TemporaryDirectory() as scratch:
         signature = Path(scratch) / SIGNATURE
         signature.write_bytes(files[SIGNATURE])
-        words = ["ssh-keygen", "-Y", "find-principals", "-f", allowed_signers, "-s", signature]
+        words = ["ssh-keygen", "-Y", "find-principals", "-f", str(allowed_signers), "-s", str(signature)]
         try:
             who = run(words, "image.signature", 60).split()[0]
-            verify = ["ssh-keygen", "-Y", "verify", "-f", allowed_signers, "-I", who, "-n", NAMESPACE, "-s", signature]
+            verify = ["ssh-keygen", "-Y", "verify", "-f", str(allowed_signers), "-I", who]
+            verify += ["-n", NAMESPACE, "-s", str(signature)]
             run_both(verify, "image.signature", 60, stdin=files[STATEMENT])
         except Failed as error:
             raise refuse(f"signed by one of {allowed_signers}", error.failures[0].found, "do not trust it") from error

@@ -1,11 +1,13 @@
 """Which images a host has, which parts of a delivery, which images run, how much room there is. Reads; changes nothing.
 
-Argument: JSON with ``folder``, ``image_id``, ``usage``, ``layers`` (``diff_id`` and ``parts`` with ``name`` and ``bytes``).
+Argument: JSON with ``folder``, ``image_id``, ``user``, ``uid``, ``usage``, and ``layers``: ``diff_id`` and ``parts``, each with
+``name`` and ``bytes``.
 """
 
 import hashlib
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +66,14 @@ def in_use(folder: Path) -> Any:
     return sorted({Path(root).relative_to(folder).parts[0] for root in roots if folder in Path(root).parents})
 
 
+def user(name: str, uid: int) -> bool:
+    """Whether the engine's user is there, with its number."""
+    try:
+        return pwd.getpwnam(name).pw_uid == uid
+    except KeyError:
+        return False
+
+
 def free(folder: Path) -> int:
     """Bytes for root on the file system where the folder is, or will be."""
     while not folder.is_dir():
@@ -79,7 +89,7 @@ def main(argument: str) -> None:
     there = images(folder)
     document = {
         "images": there,
-        "present": asked["image_id"] in there,
+        "present": asked["image_id"] in there and user(asked["user"], asked["uid"]),
         "parts": parts(folder, asked["layers"]),
         "in_use": in_use(folder) if asked["usage"] else None,
         "free_bytes": free(folder),
