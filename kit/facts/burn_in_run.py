@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 
 from kit.apply.ssh import Remote
@@ -13,6 +11,7 @@ from kit.facts.collect import run_script
 from kit.facts.measured_cache import store_burn_in
 from kit.facts.model import Facts
 from kit.facts.probe import burn_in_script
+from kit.facts.request import encoded
 from kit.facts.unknown import is_known
 from kit.spec.target import Target
 
@@ -38,7 +37,7 @@ def burn_in(target: Target, facts: Facts, remote: Remote) -> MeasuredBurnIn:
     timeout_s = _BASE_S + _PER_GPU_S * gpus
     log.info("%s: loading its GPUs, at most %d s for each of memory, links and NCCL", target.name, timeout_s)
     library = target.spec.burn_in.nccl_library
-    argument = base64.b64encode(json.dumps({"nccl_library": library, "timeout_s": timeout_s}).encode()).decode()
+    argument = encoded({"nccl_library": library, "timeout_s": timeout_s})
     answer = run_script(remote, burn_in_script(), argument, _CHILDREN * timeout_s + _BASE_S)
     if "refused" in answer:
         step = f"end what uses its GPUs (`invoke leave --host {target.name}` when it serves), then again"

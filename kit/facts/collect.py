@@ -21,19 +21,19 @@ SLOW_TOOLS_S = 60.0
 
 
 def collect(target: Target, request: ProbeRequest, remote: Remote) -> tuple[Facts, dict[str, Any]]:
-    """Facts of one host, and the probe's own JSON.
+    """Facts of one host, with what was measured earlier in the same boot, and the probe's own JSON. Raises as :func:`read`."""
+    facts, raw = read(request, remote)
+    return with_measured(facts, target.name), raw
 
-    Speeds measured earlier in the same boot are merged into ``cpu.measured``. With ``request.measure_cores`` they are
-    measured now: KitError(REFUSED) with measure.joined on a host that serves. Raises KitError as :meth:`Remote.run` does,
-    and INTERNAL with probe.failed, probe.json or probe.shape when the probe itself is at fault.
+
+def read(request: ProbeRequest, remote: Remote) -> tuple[Facts, dict[str, Any]]:
+    """Facts as the probe reads them now, and its own JSON.
+
+    Raises KitError as :meth:`Remote.run` does, and INTERNAL with probe.failed, probe.json or probe.shape when the probe
+    itself is at fault.
     """
     raw = run_script(remote, probe_script(), request.encoded(), request.nvml_timeout_s + SLOW_TOOLS_S)
-    facts = _typed(raw, remote)
-    if request.measure_cores:
-        from kit.facts.measure import measure_cores
-
-        measure_cores(target, facts, remote)
-    return with_measured(facts, target.name), raw
+    return _typed(raw, remote), raw
 
 
 def with_measured(facts: Facts, name: str) -> Facts:

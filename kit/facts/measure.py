@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import os
 import platform
 import shutil
@@ -22,6 +21,7 @@ from kit.facts.collect import run_script
 from kit.facts.measured_cache import store
 from kit.facts.model import Facts, MeasuredCores
 from kit.facts.probe import cores_script
+from kit.facts.request import encoded
 from kit.facts.unknown import is_known
 from kit.paths import cache_dir
 from kit.spec.target import Target
@@ -36,17 +36,18 @@ _LONGEST_S = 180.0
 def measure_cores(target: Target, facts: Facts, remote: Remote) -> MeasuredCores:
     """Measure every physical core alone and under full load, and cache the result by boot id.
 
-    Raises KitError(REFUSED) with measure.joined when the host serves or that cannot be told, or measure.rebooted when it
-    restarted since ``facts`` were read; otherwise as :func:`kit.facts.collect.run_script` does.
+    Raises KitError(REFUSED) with measure.joined when the host says that it serves or cannot tell, or measure.rebooted when
+    it restarted since ``facts`` were read; otherwise as :func:`kit.facts.collect.run_script` does.
     """
-    _refuse_serving(target.name, facts)
     cores = len({cpu.siblings if is_known(cpu.siblings) else (cpu.cpu,) for cpu in facts.cpu.logical})
     budget_s = min(_LONGEST_S, _BASE_S + _PER_CORE_S * cores)
-    argument = base64.b64encode(json.dumps({"budget_s": budget_s}).encode()).decode()
     # Python's own measure counts a little longer than the C program; ssh gets the double.
-    answer = run_script(remote, cores_script(program()), argument, 2 * budget_s + 30)
+    answer = run_script(remote, cores_script(program()), encoded({"budget_s": budget_s}), 2 * budget_s + 30)
     if "refused" in answer:
-        raise _joined(target.name, answer["refused"])
+        step = f"invoke leave --host {target.name}"
+        raise KitError(
+            failure("measure.joined", target.name, "a host that serves nobody", answer["refused"], step), ExitCode.REFUSED
+        )
     measured = MeasuredCores.model_validate(answer["measured"])
     if measured.boot_id != facts.host.boot_id:
         raise KitError(
@@ -55,20 +56,6 @@ def measure_cores(target: Target, facts: Facts, remote: Remote) -> MeasuredCores
         )
     store(target.name, measured, tuple(answer["notes"]))
     return measured
-
-
-def _refuse_serving(name: str, facts: Facts) -> None:
-    for what, value in (("router membership", facts.membership.joined), ("engine state", facts.membership.engine_active)):
-        if not is_known(value):
-            raise _joined(name, f"its {what} is {value}")
-        if value:
-            raise _joined(name, "it is joined to a router" if what == "router membership" else "its engine runs")
-
-
-def _joined(name: str, reason: str) -> KitError:
-    return KitError(
-        failure("measure.joined", name, "a host that serves nobody", reason, f"invoke leave --host {name}"), ExitCode.REFUSED
-    )
 
 
 def program() -> dict[str, str] | None:

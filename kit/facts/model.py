@@ -63,6 +63,8 @@ class LogicalCpu(_Facts):
 class PriorityCores(_Facts):
     """Intel Speed Select, as ``intel-speed-select`` reports it (SST-TF with SST-CP is Priority Core Turbo)."""
 
+    tool: bool
+    """Whether intel-speed-select is installed. Without it nothing can be read or set: other than a tool that does not answer."""
     supported: Fact[bool]
     enabled: Fact[bool]
     """Core power (SST-CP) and turbo-freq (SST-TF) both on: only then do the priority cores boost."""

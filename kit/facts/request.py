@@ -1,10 +1,18 @@
-"""What the planner asks of the probe. Pure; travels as base64 JSON on the command line, so never put a secret here."""
+"""What the planner asks of the probe. Pure; travels as base64 JSON, ahead of the script. No secret belongs here."""
 
 from __future__ import annotations
 
 import base64
+import json
+from collections.abc import Mapping
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
+
+
+def encoded(document: Mapping[str, Any]) -> str:
+    """A request as one of our scripts takes it: a word that no shell on the way can read differently."""
+    return base64.b64encode(json.dumps(document).encode()).decode()
 
 
 class ProbeRequest(BaseModel):
@@ -25,9 +33,7 @@ class ProbeRequest(BaseModel):
     """Absolute paths; one that is not there yet stands for the file system that would hold it."""
     nvml_timeout_s: float = Field(20.0, gt=0, le=600)
     """Longest wait for NVML, and for CUDA. Without persistence mode a first call initializes every GPU: seconds each."""
-    measure_cores: bool = False
-    """Also measure core speeds, which loads the machine; refused on a host that serves."""
 
     def encoded(self) -> str:
-        """For the command line: unreadable to any shell on the way."""
-        return base64.b64encode(self.model_dump_json().encode()).decode()
+        """See :func:`encoded`."""
+        return encoded(self.model_dump(mode="json"))

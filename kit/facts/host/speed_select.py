@@ -8,7 +8,7 @@ from kit.facts.host.read import Json, Unreadable, fact, find_program, is_unknown
 
 _AT_ONCE = 64
 """Older versions of the tool take no more CPUs in one request."""
-_TIMEOUT_S = 5.0
+_TIMEOUT_S = 10.0
 
 Leaf = tuple[tuple[str, ...], str, str]
 """Headings above it, name, value."""
@@ -87,7 +87,7 @@ def read(cpus: list[Json]) -> Json:
     """The ``cpu.priority`` part of the facts. ``cpus``: entries of :func:`kit.facts.host.cpus.logical`."""
     names = ("supported", "enabled", "priority_cpus", "bucket_cores", "bucket_mhz")
     if find_program("intel-speed-select") is None:
-        return {name: unknown("intel-speed-select is not installed") for name in names}
+        return {"tool": False, **{name: unknown("intel-speed-select is not installed") for name in names}}
 
     def current() -> int:
         for _, name, value in call("perf-profile", "get-config-current-level"):
@@ -97,7 +97,7 @@ def read(cpus: list[Json]) -> Json:
 
     level = fact(current)
     if is_unknown(level):
-        return dict.fromkeys(names, level)
+        return {"tool": True, **dict.fromkeys(names, level)}
     found = fact(lambda: states(call("perf-profile", "info", "-l", str(level)), level))
     bucket = fact(lambda: top_bucket(call("turbo-freq", "info", "-l", str(level))))
 
@@ -123,6 +123,7 @@ def read(cpus: list[Json]) -> Json:
         return sorted({cpu for head in chosen for cpu in siblings_of.get(head, [head])})
 
     return {
+        "tool": True,
         "supported": fact(lambda: every(("enabled", "disabled"))),
         "enabled": enabled,
         "priority_cpus": fact(priority),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kit.cores.assign import assign
 from kit.cores.decide import decide
 from kit.cores.model import Assignment, CoreDecision
-from kit.facts.model import Cpu, Facts
+from kit.facts.model import Cpu, Facts, PriorityCores
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import render
 from kit.plan.model import Action, Step
@@ -99,6 +99,15 @@ def _turbo(spec: HostSpec, cpu: Cpu, chosen: tuple[int, ...] | Unknown) -> Step:
     id, want, now = "cpu.priority_core_turbo", spec.cpu.fast_cores.priority_core_turbo, cpu.priority
     if want == "leave":
         return keep(id, "Priority Core Turbo is declared to be left alone", expected=want, found="not judged")
+    if now.tool and (unread := _unread(now)) is not None:
+        # Taken for "not there" or "off", a tool that hangs would have it switched off, or started anew.
+        return refuse(
+            id,
+            f"Priority Core Turbo is {show(unread)}",
+            expected="an answer of intel-speed-select",
+            found=unread,
+            next="run `intel-speed-select perf-profile info` on the host, then again; or declare priority_core_turbo `leave`",
+        )
     if not is_known(now.supported) or not now.supported:
         why = "not supported by this processor or its BIOS" if is_known(now.supported) else show(now.supported)
         if want == "required":
@@ -112,17 +121,12 @@ def _turbo(spec: HostSpec, cpu: Cpu, chosen: tuple[int, ...] | Unknown) -> Step:
         return keep(
             id, f"Priority Core Turbo is {why}; the fast cores are judged by other evidence", expected="if supported", found=why
         )
-    if not is_known(now.enabled):
-        look = "`intel-speed-select perf-profile info` on the host"
-        return refuse(
-            id, f"whether Priority Core Turbo is on is {show(now.enabled)}", expected="on", found=now.enabled, next=look
-        )
     if not is_known(chosen):
         return refuse(
             id, f"no priority cores can be chosen: {show(chosen)}", expected="on", found=chosen, next="correct cpu.fast_cores"
         )
     listed = render.cpu_list(chosen)
-    if now.enabled and is_known(now.priority_cpus) and now.priority_cpus == chosen:
+    if is_known(now.enabled) and now.enabled and now.priority_cpus == chosen:
         return keep(id, f"Priority Core Turbo is on, CPUs {listed} in CLOS 0", expected="on", found=listed)
     return change(
         id,
@@ -133,6 +137,13 @@ def _turbo(spec: HostSpec, cpu: Cpu, chosen: tuple[int, ...] | Unknown) -> Step:
         disruptive=True,
         arguments={"units_restart": [CPU_UNIT]},
     )
+
+
+def _unread(now: PriorityCores) -> Unknown | None:
+    """What intel-speed-select did not say. The association means something only while the feature is on."""
+    on = is_known(now.enabled) and now.enabled
+    asked = (now.supported, now.enabled, *((now.priority_cpus,) if on else ()))
+    return next((answer for answer in asked if not is_known(answer)), None)
 
 
 def _priority_cpus(spec: HostSpec, cpu: Cpu, now: CoreDecision) -> tuple[int, ...] | Unknown:

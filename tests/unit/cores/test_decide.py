@@ -29,7 +29,7 @@ def cpu(fast: set[int], **changes: Any) -> Cpu:
         k: changes.pop(k) for k in list(changes) if k in ("max_khz", "highest_perf")
     }
     host = build.document({"cpus": {**shape, **extra}}, None, {})
-    host["cpu"]["priority"] = {name: {"unknown": "no tool"} for name in host["cpu"]["priority"]}
+    host["cpu"]["priority"] = {name: {"unknown": "no tool"} for name in host["cpu"]["priority"]} | {"tool": False}
     return Cpu.model_validate(host["cpu"]).model_copy(update=changes)
 
 
@@ -41,6 +41,7 @@ def declared(count: int = 2, **fast: Any) -> Cpus:
 
 def pct(cores: set[int], enabled: bool = True, supported: bool = True) -> dict[str, Any]:
     values = {
+        "tool": True,
         "supported": supported,
         "enabled": enabled,
         "priority_cpus": tuple(sorted(c + t for c in cores for t in (0, CORES))),

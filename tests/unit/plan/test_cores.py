@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from kit.facts.model import parse
 from kit.plan.make import make_plan
 from kit.plan.model import Action, Step
@@ -78,6 +80,27 @@ def test_required_but_not_supported_refuses() -> None:
     found = world.fresh_document(spec)
     found["cpu"]["priority"]["supported"] = False
     assert world.planned(spec, found)["cpu.priority_core_turbo"].action is Action.REFUSE
+
+
+@pytest.mark.parametrize("silent", [("supported", "enabled", "priority_cpus"), ("enabled",), ("priority_cpus",)])
+def test_a_tool_that_does_not_answer_is_no_answer(silent: tuple[str, ...]) -> None:
+    """A busy host once had its priority cores taken out of the unit's file because the tool took too long."""
+    spec = world.declared()
+    found = world.provisioned_document(spec)
+    assert world.planned(spec, found)["cpu.priority_core_turbo"].action is Action.KEEP
+    found["cpu"]["priority"] |= {name: {"unknown": "did not answer in 10 s"} for name in silent}
+    step = world.planned(spec, found)["cpu.priority_core_turbo"]
+    assert step.action is Action.REFUSE
+    assert "did not answer in 10 s" in step.found
+
+
+def test_a_host_without_the_tool_is_judged_by_other_evidence() -> None:
+    spec = world.declared()
+    found = world.fresh_document(spec)
+    found["cpu"]["priority"] = {name: {"unknown": "not installed"} for name in found["cpu"]["priority"]} | {"tool": False}
+    steps = world.planned(spec, found)
+    assert steps["cpu.priority_core_turbo"].action is Action.KEEP
+    assert settings(steps)["priority"] is None
 
 
 def test_more_cores_than_the_highest_bucket_holds_are_not_chosen() -> None:

@@ -140,6 +140,7 @@ def facts_document(**changes: Any) -> dict[str, Any]:
             "logical": [logical(n) for n in range(256)],
             "boost": True,
             "priority": {
+                "tool": True,
                 "supported": True,
                 "enabled": True,
                 "priority_cpus": sorted([*FAST, *(n + 128 for n in FAST)]),
