@@ -13,9 +13,8 @@ from pydantic import ValidationError
 from kit import paths
 from kit.apply.ssh import Remote
 from kit.errors import ExitCode, KitError, failure
-from kit.facts.collect import SLOW_TOOLS_S, run_script
-from kit.facts.model import Facts, parse
-from kit.facts.probe import probe_script
+from kit.facts.collect import read
+from kit.facts.model import Facts
 from kit.facts.request import ProbeRequest
 from kit.facts.unknown import is_known
 from kit.outcome import Outcome
@@ -72,8 +71,7 @@ def propose_host(place: str, name: str, accept_host_key: str, identity_file: str
         raise KitError(problem, ExitCode.USAGE) from error
     alias = name or "new-host"
     log.info("%s: reading facts", address)
-    request = ProbeRequest(packages=propose.HOLD_CANDIDATES)
-    facts = parse(run_script(Remote(connection, alias), probe_script(), request.encoded(), request.nvml_timeout_s + SLOW_TOOLS_S))
+    facts, _ = read(ProbeRequest(packages=propose.HOLD_CANDIDATES), Remote(connection, alias))
     name = host_name(name, facts)
     text, missing = propose.propose(facts, name, connection)
     result = {"name": name, "spec": text, "fill_in": missing, "host_key": key.text, "fingerprint": key.fingerprint}

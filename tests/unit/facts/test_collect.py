@@ -120,25 +120,8 @@ def test_a_python_that_is_too_old_is_the_hosts(sshd: Server, target: Target, mon
     assert (caught.value.exit_code, caught.value.failures[0].code) == (ExitCode.UNREACHABLE, "host.python")
 
 
-@pytest.mark.parametrize(
-    ("membership", "said"),
-    [
-        ({"joined": True}, "joined"),
-        ({"engine_active": True}, "engine runs"),
-        ({"joined": {"unknown": "permission denied"}}, "not verified (permission denied)"),
-    ],
-)
-def test_a_host_that_serves_is_never_loaded(target: Target, sshd: Server, membership: dict[str, Any], said: str) -> None:
-    facts = build.facts(membership=membership)
-    with pytest.raises(KitError) as caught:
-        measure.measure_cores(target, facts, sshd.remote())
-    assert caught.value.exit_code is ExitCode.REFUSED
-    assert caught.value.failures[0].code == "measure.joined"
-    assert said in caught.value.failures[0].found
-
-
 @needs_root
-def test_the_host_has_the_last_word_on_being_loaded(
+def test_the_host_alone_says_whether_it_may_be_loaded(
     target: Target, sshd: Server, monkeypatch: pytest.MonkeyPatch, cache: Path
 ) -> None:
     monkeypatch.setattr(measure, "cores_script", lambda program: b'print(\'{"refused": "it is joined to a router"}\')')
