@@ -154,7 +154,7 @@ _PROFILE = "An image of images/: sim or b300."
 def build_image(
     profile: str, check: bool = False, dry_run: bool = False, builder: str = "buildah", fresh: bool = False
 ) -> Outcome:
-    """An engine image from its lock, patched and proved from inside."""
+    """An engine image from its lock, patched, proved from inside."""
     from kit.image import flow
 
     return flow.build(profile, check, dry_run, builder, fresh)
