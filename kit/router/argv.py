@@ -12,7 +12,7 @@ def router_arguments(host: str, port: int, metrics_port: int, health: Health) ->
     """Arguments of ``inside/serve_router.py``. No worker is given: only join adds one."""
     return (
         *("--host", host, "--port", str(port), "--prometheus-host", "127.0.0.1", "--prometheus-port", str(metrics_port)),
-        *("--policy", "power_of_two", "--health-check-endpoint", health.endpoint),
+        *("--policy", "cache_aware", "--health-check-endpoint", health.endpoint),
         *("--health-check-interval-secs", str(health.interval_s), "--health-check-timeout-secs", str(health.timeout_s)),
         *("--health-failure-threshold", str(health.failures), "--health-success-threshold", str(health.successes)),
         *("--worker-startup-timeout-secs", str(STARTUP_S), "--worker-startup-check-interval", "1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import logging
+import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -167,17 +168,21 @@ def _quietly(ask: Callable[[], Any]) -> Any:
 
 def _canary(node: Node, client: RouterClient, key: str | None) -> None:
     """A streamed reply through the router that this node, and no other, made: its own counter moves."""
-    body = {
-        "model": node.profile.model.served_name,
-        "messages": [{"role": "user", "content": "Say hello."}],
-        "max_tokens": CANARY_TOKENS,
-        "temperature": 0,
-    }
+    # Each begins differently: a router that knows prefixes would send the same words to the same node for ever.
+    bodies = [
+        {
+            "model": node.profile.model.served_name,
+            "messages": [{"role": "user", "content": f"{secrets.token_hex(8)}: say hello."}],
+            "max_tokens": CANARY_TOKENS,
+            "ignore_eos": True,
+        }
+        for _ in range(CANARIES)
+    ]
     where = f"{client.name} {node.url}"
     with Engine(node.subject().url, node.key, timeout_s=60) as direct, Engine(client.url, key, timeout_s=60) as through:
         before = direct.counters().get(TOKENS, 0.0)
-        for number in range(CANARIES):
-            reply = through.chat(f"canary {number + 1}", body, True)
+        for number, body in enumerate(bodies, 1):
+            reply = through.chat(f"canary {number}", body, True)
             if reply.status != 200 or reply.finish is None:
                 found = f"{reply.status} {reply.error or 'no finish reason'}"
                 raise KitError(
