@@ -139,6 +139,7 @@ def patch_check(source: str, series: str = "", route: str = "") -> Outcome:
 
 
 _PROFILE = "An image of images/: sim or b300."
+_IMAGE = "A profile (its latest image), or an image id."
 
 
 @command(
@@ -168,15 +169,15 @@ def build_image(
     }
 )
 def image_lock(profile: str, check: bool = False, own: bool = False) -> Outcome:
-    """Resolve an image's digests, commits and hashes; shows what moved."""
+    """Resolve an image's digests and hashes; shows what moved."""
     from kit.image import flow
 
     return flow.lock_image(profile, check, own)
 
 
-@command(help={"image": "A profile (its latest image), or an image id."})
+@command(help={"image": _IMAGE})
 def image_verify(image: str) -> Outcome:
-    """Is a built image what its manifest and lock say? Exit 5 if not."""
+    """Is an image what its manifest and lock say? Exit 5 if not."""
     from kit.image import flow
 
     return flow.verify(image)
@@ -186,14 +187,33 @@ def image_verify(image: str) -> Outcome:
     hosts=True,
     help={
         "image": "A profile or an image id; else the one that the host declares.",
-        "prune": "Remove old images that nothing needs.",
+        "bundle": "An archive of image.bundle, instead.",
+        "prune": "Remove old images: neither running, nor the one before.",
     },
 )
-def image_push(targets: list[Target], image: str = "", prune: bool = False) -> Outcome:
+def image_push(targets: list[Target], image: str = "", bundle: str = "", prune: bool = False) -> Outcome:
     """Deliver an image to hosts and prove that it starts there."""
     from kit.image import push
 
-    return push.push(targets, image, prune)
+    return push.push(targets, image, bundle, prune)
+
+
+@command(
+    help={"image": "A profile (its latest image), or an image id.", "key": "SSH private key file, or .pub of one in the agent."}
+)
+def image_sign(image: str, key: str) -> Outcome:
+    """Sign what an image is; hosts verify it offline."""
+    from kit.image import sign
+
+    return sign.sign(image, key)
+
+
+@command(help={"image": _IMAGE, "out": "The archive to write."})
+def image_bundle(image: str, out: str) -> Outcome:
+    """One archive of an image that installs without a network."""
+    from kit.image import push
+
+    return push.make_bundle(image, out)
 
 
 @command(help={"keep": "Leave the simulated hosts running, to look around."})
@@ -349,7 +369,9 @@ def _group(**tasks: KitTask) -> Collection:
 namespace = Collection(smoke, doctor, probe, plan, provision, drift, verify, demo, patch_check, build_image)
 namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
 namespace.add_collection(_group(check=engine_check, show=engine_show), "engine")
-namespace.add_collection(_group(lock=image_lock, push=image_push, verify=image_verify), "image")
+namespace.add_collection(
+    _group(bundle=image_bundle, lock=image_lock, push=image_push, sign=image_sign, verify=image_verify), "image"
+)
 namespace.add_collection(_group(pin=prompts_pin), "prompts")
 namespace.add_collection(_group(record=reference_record), "reference")
 namespace.add_collection(_group(up=sim_up, down=sim_down, status=sim_status), "sim")
