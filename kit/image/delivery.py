@@ -12,8 +12,9 @@ import shutil
 import tempfile
 import zlib
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from kit.errors import ExitCode, KitError, failure
 from kit.image import oci
@@ -37,7 +38,7 @@ class _Frozen(BaseModel):
 class Part(_Frozen):
     """A piece of a compressed layer."""
 
-    name: str
+    name: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}$")]
     bytes: int
     sha256: Sha256
 
@@ -179,16 +180,19 @@ class _Parts(oci.Listener):
 
     def take(self, data: bytes) -> None:
         """The next piece."""
-        self._waiting += self._squeeze.compress(data)
-        while len(self._waiting) >= PART_BYTES:
-            self._write(bytes(self._waiting[:PART_BYTES]))
-            del self._waiting[:PART_BYTES]
+        self._add(self._squeeze.compress(data))
 
     def end(self) -> tuple[Part, ...]:
         """What is left, and all parts."""
-        self._waiting += self._squeeze.flush()
+        self._add(self._squeeze.flush())
         self._write(bytes(self._waiting))
         return tuple(self._parts)
+
+    def _add(self, data: bytes) -> None:
+        self._waiting += data
+        while len(self._waiting) > PART_BYTES:
+            self._write(bytes(self._waiting[:PART_BYTES]))
+            del self._waiting[:PART_BYTES]
 
     def _write(self, data: bytes) -> None:
         name = f"{len(self._parts):04d}"

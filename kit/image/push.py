@@ -19,12 +19,12 @@ from kit.apply.result import ApplyEvent
 from kit.apply.ssh import host_lock
 from kit.errors import ExitCode, KitError, failure
 from kit.facts.collect import run_script
-from kit.image import delivery, onhost, record
+from kit.image import bundle, delivery, onhost, record, sign
 from kit.image.builders import builder_for
 from kit.image.delivery import Delivery, Layer, Part, layers_folder
 from kit.image.load import folder_of, load_spec
 from kit.image.places import Places
-from kit.image.proof import SHARE, inside_failures
+from kit.image.start import config, starts
 from kit.outcome import Outcome
 from kit.record.store import Run
 from kit.spec.target import Target
@@ -34,7 +34,7 @@ log = logging.getLogger("kit.image")
 
 TASK = "image.push"
 _LOOK_S = 60.0
-_START_S = 900.0
+SIGNERS = "allowed_signers"
 ROOM = 2
 """Times the unpacked image that must be free before anything is sent: parts, the unpacked copy, and what the engine compiles."""
 
@@ -85,7 +85,7 @@ def variables(
     return {
         "image_folder": folder_on(target),
         "image_id": wanted.image_id,
-        "image_user": {"name": wanted.user, "uid": _uid(wanted), "home": _config(wanted).get("WorkingDir") or "/"},
+        "image_user": {"name": wanted.user, "uid": _uid(wanted), "home": config(wanted).get("WorkingDir") or "/"},
         "image_configuration": base64.b64encode(wanted.configuration.encode()).decode(),
         "image_layers": [layer.model_dump(include={"diff_id", "parts", "whiteouts"}) for layer in wanted.layers],
         "image_send": [
@@ -120,18 +120,44 @@ def need_room(one: Work, wanted: Delivery, there: There) -> None:
         raise KitError(failure("image.no_space", where, expected, found, step), ExitCode.REFUSED)
 
 
-def push(targets: Sequence[Target], image: str, prune: bool) -> Outcome:
-    """Deliver to each host its image (or the one given: a profile or id), prove it by its id, and that it starts."""
+def push(targets: Sequence[Target], image: str, archive: str, prune: bool) -> Outcome:
+    """Deliver to each host its image (or a profile, an id, a bundle), prove it by its id, and that it starts."""
     places = Places.here()
+    if archive:
+        one = bundle.read(places, Path(archive))
+        return deliver(places, dict.fromkeys(targets, one), prune)
     names = {target: image or target.spec.image for target in targets}
-    packed = {name: _packed(places, name) for name in dict.fromkeys(names.values())}
+    packed = {name: prepared(places, name) for name in dict.fromkeys(names.values())}
     return deliver(places, {target: packed[name] for target, name in names.items()}, prune)
 
 
-def _packed(places: Places, image: str) -> Delivery:
+def make_bundle(image: str, out: str) -> Outcome:
+    """One archive that installs without a network."""
+    places = Places.here()
+    return bundle.write(places, prepared(places, image), Path(out))
+
+
+def prepared(places: Places, image: str) -> Delivery:
+    """An image built here, packed. Raises KitError(USAGE) for one that was not built here."""
     built = record.pick(places, image)
     user = load_spec(folder_of(built.profile)).user
     return delivery.prepare(places, builder_for(built.builder, places), built.profile, user, built.image_id)
+
+
+def signers(target: Target) -> Path | None:
+    """Who may sign images for this fleet: ``allowed_signers`` of ssh-keygen beside ``fleet.yml``. None: nobody need sign."""
+    path = target.source.parent.parent / SIGNERS
+    return path if path.is_file() else None
+
+
+def documents(places: Places, target: Target, image_id: str) -> tuple[dict[str, bytes], str]:
+    """What goes beside the image, and who signed it (empty when nobody need). Raises KitError(REFUSED, ``image.signature``)."""
+    files = sign.read_documents(places, image_id)
+    allowed = signers(target)
+    if allowed is None:
+        return files, ""
+    who = sign.check(files, image_id, allowed)
+    return {**files, SIGNERS: allowed.read_bytes()}, who
 
 
 def deliver(places: Places, wanted: Mapping[Target, Delivery], prune: bool) -> Outcome:
@@ -143,6 +169,7 @@ def deliver(places: Places, wanted: Mapping[Target, Delivery], prune: bool) -> O
 
         def decide(one: Work) -> None:
             image = wanted[one.target]
+            files, one.result["signed_by"] = documents(places, one.target, image.image_id)
             there = look(one, image, usage=prune)
             run.host(one.name).put("images", there)
             old = to_remove(image.image_id, there, rollback_of(image.image_id, there)) if prune else ()
@@ -152,7 +179,7 @@ def deliver(places: Places, wanted: Mapping[Target, Delivery], prune: bool) -> O
             if not there.present:
                 need_room(one, image, there)
             locks.enter_context(host_lock(remote(one.target), who))
-            given = variables(places, one.target, image, there, old, {})
+            given = variables(places, one.target, image, there, old, files)
             one.result["sent_bytes"] = sum(part.bytes for _, part in missing(image, there))
             run.host(one.name).put("delivery", given)
             jobs[one.target] = given
@@ -170,7 +197,7 @@ def deliver(places: Places, wanted: Mapping[Target, Delivery], prune: bool) -> O
                 image = wanted[one.target]
                 _arrived(one, image, look(one, image))
                 with run.host(one.name).stage("start"):
-                    one.result["starts"] = starts(one, image)
+                    one.result["starts"] = starts(one, image, folder_on(one.target))
 
             each([one for one in work if one.target in jobs and not one.failures], forks(list(jobs)), confirm)
         return finish(TASK, run, work, "\n".join(_line(one) for one in work if not one.failures))
@@ -178,24 +205,19 @@ def deliver(places: Places, wanted: Mapping[Target, Delivery], prune: bool) -> O
 
 def _said(one: Work, image: Delivery) -> dict[str, Any]:
     """What an engine unit needs to start the image."""
-    config = _config(image)
+    told = config(image)
     return {
         "image_id": image.image_id,
         "profile": image.profile,
         "root": f"{folder_on(one.target)}/{image.image_id}/rootfs",
-        "environment": config.get("Env", []),
-        "entrypoint": config.get("Entrypoint", []),
+        "environment": told.get("Env", []),
+        "entrypoint": told.get("Entrypoint", []),
         "user": image.user,
     }
 
 
-def _config(image: Delivery) -> dict[str, Any]:
-    """What the image says about how it is run."""
-    return dict(json.loads(image.configuration)["config"])
-
-
 def _uid(image: Delivery) -> int:
-    return int(str(_config(image)["User"]).partition(":")[0])
+    return int(str(config(image)["User"]).partition(":")[0])
 
 
 def _line(one: Work) -> str:
@@ -219,45 +241,3 @@ def _arrived(one: Work, image: Delivery, there: There) -> None:
         where = f"{one.name}: {folder_on(one.target)}/{image.image_id[:12]}"
         found = f"{len(there.images)} other images"
         raise KitError(failure("image.not_there", where, image.image_id, found, "see the host"), ExitCode.APPLY_FAILED)
-
-
-def starts(one: Work, image: Delivery) -> dict[str, float]:
-    """Run the image's own checker and its entry point's ``--help`` as the engine's user in the new root; seconds each.
-
-    Raises KitError(GATE_FAILED) with what it said. The checker is the image's: its bytes are part of the id.
-    """
-    config = _config(image)
-    python = config["Entrypoint"][0]
-    commands = {
-        "verify": [python, "-I", f"{SHARE}/checker.py", "verify"],
-        "help": [*config["Entrypoint"], "--help"],
-    }
-    out: dict[str, float] = {}
-    for name, command in commands.items():
-        log.info("%s: starting %s in the new image", one.name, name)
-        words = in_root(f"{folder_on(one.target)}/{image.image_id}/rootfs", image.user, config.get("Env", []), command)
-        host = remote(one.target)
-        done = host.run(host.privileged(words), timeout_s=_START_S)
-        if done.status != 0:
-            said = inside_failures(done.stderr)
-            text = (done.stderr.strip() or done.stdout.decode(errors="replace").strip())[-600:]
-            told = failure("image.does_not_start", f"{one.name}: {name}", "exit 0", f"exit {done.status}: {text}", "see the host")
-            raise KitError(said or told, ExitCode.GATE_FAILED)
-        out[name] = round(done.seconds, 1)
-    return out
-
-
-def in_root(root: str, user: str, environment: Sequence[str], command: Sequence[str]) -> list[str]:
-    """systemd-run for a command in an image: its user, its variables, nothing writable but a /tmp of its own. Pure."""
-    properties = {
-        "RootDirectory": root,
-        "User": user,
-        "MountAPIVFS": "yes",
-        "PrivateTmp": "yes",
-        "PrivateNetwork": "yes",
-        "ProtectSystem": "strict",
-        "NoNewPrivileges": "yes",
-    }
-    words = ["systemd-run", "--wait", "--pipe", "--collect", "--quiet", "--service-type=exec"]
-    words += [f"--property={name}={value}" for name, value in properties.items()]
-    return [*words, *(f"--setenv={pair}" for pair in environment), "--", *command]

@@ -19,7 +19,8 @@ from kit import paths
 from kit.errors import KitError
 from kit.image import delivery, oci
 from kit.image.delivery import Delivery, Layer, Part
-from kit.image.push import There, in_root, missing, rollback_of, to_remove
+from kit.image.push import There, missing, rollback_of, to_remove
+from kit.image.start import in_root
 
 
 def module() -> ModuleType:
