@@ -158,6 +158,7 @@ def verify(targets: Sequence[Target], junit: Path | None = None) -> Outcome:
             with run.host(one.name).stage("outside"):
                 outside = hostcheck.run(one.target, run.host(one.name).path)
             one.result["outside"] = outside.summary()
+            one.skipped += outside.skipped
             if not outside.ok:
                 one.failures += outside.failures
                 one.codes.add(ExitCode.GATE_FAILED)

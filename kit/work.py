@@ -32,6 +32,8 @@ class Work:
     failures: list[Failure] = field(default_factory=list)
     codes: set[int] = field(default_factory=set)
     """What each thing that was found out about the host means by itself."""
+    skipped: list[str] = field(default_factory=list)
+    """What was not done, and why."""
     result: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -91,7 +93,8 @@ def finish(task: str, run: Run, work: Sequence[Work], body: str) -> Outcome:
     table = text.host_table(hosts) if len(work) > 1 else ""
     where = f"record {run.path}\nreport {report}"
     result = {"record": str(run.path), "report": str(report)}
-    return Outcome(task, hosts, result=result, text="\n".join(x for x in (body, table, where) if x))
+    skipped = tuple(f"{one.name}: {line}" for one in work for line in one.skipped)
+    return Outcome(task, hosts, result=result, skipped=skipped, text="\n".join(x for x in (body, table, where) if x))
 
 
 def forks(targets: Sequence[Target]) -> int:

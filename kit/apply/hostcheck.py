@@ -15,39 +15,45 @@ from pathlib import Path
 
 from kit import paths
 from kit.errors import ExitCode, Failure, KitError, failure
+from kit.record import files
+from kit.record.documents import outside_cases
+from kit.record.model import OUTSIDE, OutsideCase
 from kit.spec.target import Target
 
 SUITE = paths.ROOT / "tests" / "host"
 TIMEOUT_S = 600.0
-JUNIT_NAME = "outside.junit.xml"
 
 
 @dataclass(frozen=True)
 class Outside:
     """What the suite said. Skipped counts apart: it is never passed."""
 
-    passed: int
-    failed: int
-    skipped: int
+    cases: tuple[OutsideCase, ...]
     failures: tuple[Failure, ...]
+    """One for each case that failed."""
 
     @property
     def ok(self) -> bool:
         """Whether something was asserted, and nothing failed."""
-        return self.failed == 0 and self.passed > 0
+        return not self.failures and any(case.outcome == "passed" for case in self.cases)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """What was not asserted, and why."""
+        return tuple(f"{case.name}: {case.message}" for case in self.cases if case.outcome == "skipped")
 
     def summary(self) -> dict[str, int]:
         """Counts, for the JSON result."""
-        return {"passed": self.passed, "failed": self.failed, "skipped": self.skipped}
+        return {outcome: sum(case.outcome == outcome for case in self.cases) for outcome in ("passed", "failed", "skipped")}
 
 
 def run(target: Target, host_dir: Path) -> Outside:
     """Run the suite against one host and keep its output and JUnit file in ``host_dir``.
 
     ``host_dir`` holds the run's spec.yml and assignment.json, which the suite reads.
-    Raises KitError(TIMEOUT) after ``TIMEOUT_S``, KitError(INTERNAL) when pytest itself broke.
+    Raises KitError(TIMEOUT) after ``TIMEOUT_S``, KitError(INTERNAL) when pytest itself broke or the record has no room.
     """
-    junit = host_dir / JUNIT_NAME
+    junit, log = host_dir / OUTSIDE, host_dir / "outside.log"
     where = f"{target.spec.name}: outside suite"
     command = [
         sys.executable, "-m", "pytest", str(SUITE), "-q", "-p", "no:cacheprovider",
@@ -65,44 +71,38 @@ def run(target: Target, host_dir: Path) -> Outside:
             check=False,
         )
     except subprocess.TimeoutExpired as error:
+        step = "look at the host's load, then again"
         raise KitError(
-            failure("outside.timeout", where, f"an end within {TIMEOUT_S:.0f} s", "none", ""), ExitCode.TIMEOUT
+            failure("outside.timeout", where, f"an end within {TIMEOUT_S:.0f} s", "none", step), ExitCode.TIMEOUT
         ) from error
-    (host_dir / "outside.log").write_bytes(done.stdout + done.stderr)
-    if done.returncode not in (0, 1) or not junit.is_file():
-        tail = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()[-1:]
+    files.write_atomic(log, done.stdout + done.stderr)
+    problems: list[str] = []
+    cases = outside_cases(junit, problems)
+    if done.returncode not in (0, 1) or problems or not cases:
+        last = (done.stdout + done.stderr).decode(errors="replace").strip().splitlines()[-1:]
+        found = "; ".join([f"exit {done.returncode}", *problems, *last])
         raise KitError(
-            failure(
-                "outside.broken", where, "pytest exit 0 or 1", f"{done.returncode}: {tail}", f"read {host_dir / 'outside.log'}"
-            ),
-            ExitCode.INTERNAL,
+            failure("outside.broken", where, "pytest exit 0 or 1, and its JUnit file", found, f"read {log}"), ExitCode.INTERNAL
         )
-    return read_junit(junit, where)
+    return judged(cases, where, log)
 
 
-def read_junit(junit: Path, where: str) -> Outside:
-    """Counts and failures from a JUnit file that pytest wrote."""
-    cases = ElementTree.parse(junit).getroot().iter("testcase")  # noqa: S314 - written by our own pytest a moment ago
-    passed = failed = skipped = 0
-    failures: list[Failure] = []
-    for case in cases:
-        bad = next((child for child in case if child.tag in ("failure", "error")), None)
-        if bad is not None:
-            failed += 1
-            message = (bad.get("message") or "").splitlines()
-            failures.append(failure(f"outside.{case.get('name')}", where, "as planned", message[0] if message else "failed", ""))
-        elif case.find("skipped") is not None:
-            skipped += 1
-        else:
-            passed += 1
-    return Outside(passed, failed, skipped, tuple(failures))
+def judged(cases: Sequence[OutsideCase], where: str, log: Path) -> Outside:
+    """The cases with a failure for each that failed. Pure."""
+    step = f"read {log}; when the plan keeps what this asserts, one of the two is wrong: report it with the record"
+    failures = [
+        failure(f"outside.{case.name}", where, "as planned", case.message or "failed", step)
+        for case in cases
+        if case.outcome == "failed"
+    ]
+    return Outside(tuple(cases), tuple(failures))
 
 
 def merge_junit(host_dirs: Sequence[Path], destination: Path) -> None:
     """One JUnit file from each host's, suites named by host. Raises KitError(INTERNAL, ``junit.write``)."""
     merged = ElementTree.Element("testsuites")
     for folder in host_dirs:
-        source = folder / JUNIT_NAME
+        source = folder / OUTSIDE
         if source.is_file():
             for suite in ElementTree.parse(source).getroot().iter("testsuite"):  # noqa: S314 - our own pytest's
                 suite.set("name", folder.name)

@@ -59,7 +59,7 @@ def host_record(folder: Path, run: RunDocument | None) -> HostRecord:
         apply=mapping("apply"),
         recap=_read(latest("recap", ".json"), _json, ApplyResult, problems),
         events=_typed(folder / EVENTS, ApplyEvent, problems),
-        outside=_outside(folder / OUTSIDE, problems),
+        outside=outside_cases(folder / OUTSIDE, problems),
         stages=stages(folder / STAGES, problems),
         end=run.hosts.get(folder.name) if run else None,
         problems=tuple(problems),
@@ -86,7 +86,8 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _outside(path: Path, problems: list[str]) -> tuple[OutsideCase, ...]:
+def outside_cases(path: Path, problems: list[str]) -> tuple[OutsideCase, ...]:
+    """What the outside suite's JUnit file says; nothing when there is none."""
     try:
         root = ElementTree.fromstring(path.read_text("utf-8"))  # noqa: S314 - our own pytest's; expat bounds expansion
     except FileNotFoundError:
