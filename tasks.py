@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kit.spec.target import Target
 
 _RUN = "A run's id, a part of it that only one run has, or latest."
+_VERBOSE = "Show also what stays as it is."
 
 
 @command()
@@ -84,7 +85,7 @@ def probe(targets: list[Target], measure_cores: bool = False, burn_in: bool = Fa
     return flow.probe(targets, measure_cores, burn_in, verbose)
 
 
-@command(hosts=True, help={"verbose": "Show also what stays as it is."})
+@command(hosts=True, help={"verbose": _VERBOSE})
 def plan(targets: list[Target], verbose: bool = False) -> Outcome:
     """The dry run, as a diff; exit 3 when something would change."""
     from kit import flow
@@ -97,7 +98,7 @@ def plan(targets: list[Target], verbose: bool = False) -> Outcome:
     help={
         "check": "Only plan.",
         "reboot": "Reboot hosts where a step needs it.",
-        "verbose": "Show also what stays as it is.",
+        "verbose": _VERBOSE,
     },
 )
 def provision(targets: list[Target], check: bool = False, reboot: bool = False, verbose: bool = False) -> Outcome:
@@ -107,20 +108,20 @@ def provision(targets: list[Target], check: bool = False, reboot: bool = False, 
     return flow.provision(targets, check, reboot, verbose)
 
 
-@command(hosts=True, help={"textfile": "Write metrics here, for the node exporter's textfile collector."})
-def drift(targets: list[Target], textfile: str = "") -> Outcome:
+@command(hosts=True, help={"textfile": "Write metrics here, for the node exporter's textfile collector.", "verbose": _VERBOSE})
+def drift(targets: list[Target], textfile: str = "", verbose: bool = False) -> Outcome:
     """Like plan, for cron: has a host moved from its spec?"""
     from kit import flow
 
-    return flow.drift(targets, Path(textfile) if textfile else None)
+    return flow.drift(targets, Path(textfile) if textfile else None, verbose)
 
 
-@command(hosts=True, help={"junit": "Write the results here as JUnit XML."})
-def verify(targets: list[Target], junit: str = "") -> Outcome:
+@command(hosts=True, help={"junit": "Write the results here as JUnit XML.", "verbose": _VERBOSE})
+def verify(targets: list[Target], junit: str = "", verbose: bool = False) -> Outcome:
     """Check hosts from inside and outside; changes nothing."""
     from kit import flow
 
-    return flow.verify(targets, Path(junit) if junit else None)
+    return flow.verify(targets, Path(junit) if junit else None, verbose)
 
 
 @command(

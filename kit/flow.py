@@ -131,9 +131,9 @@ def plan(targets: Sequence[Target], verbose: bool = False, task: str = "plan") -
         return finish(task, run, work, body)
 
 
-def drift(targets: Sequence[Target], textfile: Path | None = None) -> Outcome:
+def drift(targets: Sequence[Target], textfile: Path | None = None, verbose: bool = False) -> Outcome:
     """Like plan, for cron; writes a Prometheus textfile when asked."""
-    outcome = plan(targets, task="drift")
+    outcome = plan(targets, verbose, task="drift")
     if textfile is None:
         return outcome
     known = all_targets(load_fleets(paths.fleet_dirs()))
@@ -149,7 +149,7 @@ def _besides(outcome: Outcome, write: Callable[[], None]) -> Outcome:
     return outcome
 
 
-def verify(targets: Sequence[Target], junit: Path | None = None) -> Outcome:
+def verify(targets: Sequence[Target], junit: Path | None = None, verbose: bool = False) -> Outcome:
     """Probe and plan again, then the outside suite. Changes nothing."""
     with recorded("verify", targets) as (run, work):
 
@@ -165,7 +165,7 @@ def verify(targets: Sequence[Target], junit: Path | None = None) -> Outcome:
 
         # The outside suite is a pytest process each: two at a time keeps the control machine small.
         each(work, min(2, forks(targets)), do)
-        body = "\n".join(text.plan_text(one.plan, False) for one in work if one.plan)
+        body = "\n".join(text.plan_text(one.plan, verbose) for one in work if one.plan)
         table = text.outside_table({w.name: w.result.get("outside", {}) for w in work})
         outcome = finish("verify", run, work, f"{body}\n{table}")
         folders = [run.host(one.name).path for one in work]
