@@ -145,9 +145,9 @@ def prepared(places: Places, image: str) -> Delivery:
 
 
 def signers(target: Target) -> Path | None:
-    """Who may sign images for this fleet: ``allowed_signers`` of ssh-keygen beside ``fleet.yml``. None: nobody need sign."""
+    """Who may sign images for this fleet: ``allowed_signers`` beside ``fleet.yml``. None when it names nobody for images."""
     path = target.source.parent.parent / SIGNERS
-    return path if path.is_file() else None
+    return path if path.is_file() and sign.admits(path.read_text()) else None
 
 
 def documents(places: Places, target: Target, image_id: str) -> tuple[dict[str, bytes], str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tempfile
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,18 @@ def check(files: dict[str, bytes], image_id: str, allowed_signers: Path) -> str:
     return who
 
 
+def admits(signers: str) -> bool:
+    """Whether an ``allowed_signers`` file lets anybody sign images: a line without ``namespaces=``, or with ours. Pure."""
+    for line in signers.splitlines():
+        words = line.split("#")[0].strip()
+        if words:
+            limited = _NAMESPACES.search(words)
+            if limited is None or any(fnmatch(NAMESPACE, pattern) for pattern in limited[1].split(",")):
+                return True
+    return False
+
+
+_NAMESPACES = re.compile(r'(?i)\bnamespaces="([^"]*)"')
 _NAMED = (("manifest", MANIFEST), ("sbom", SBOM))
 
 
