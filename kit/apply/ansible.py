@@ -22,8 +22,8 @@ from typing import Any
 import ansible_runner
 
 from kit.apply import explain
+from kit.apply.inventory import connection_variables
 from kit.apply.result import ApplyEvent, ApplyResult
-from kit.apply.ssh_client import key_files, ssh_options
 from kit.apply.variables import role_variables
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.paths import ROOT
@@ -64,13 +64,13 @@ def play(
     told as ``apply.interrupted`` with exit code 130 or 143. Raises KitError(INTERNAL) when Ansible is not installed.
     """
     folder = run_dir / "ansible"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     inventory = folder / "inventory.json"
-    _private(inventory, json.dumps(_inventory(variables), indent=1))
     hosts = {target.name: _Host(target.name) for target in variables}
     watch = _Watch(hosts, on_event)
     with _signals() as stop:
         try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _private(inventory, json.dumps(_inventory(variables), indent=1))
             run = ansible_runner.run(
                 private_data_dir=str(folder),
                 inventory=str(inventory),
@@ -195,19 +195,10 @@ def _label(result: Mapping[str, Any]) -> str:
 
 def _inventory(work: Mapping[Target, Mapping[str, Any]]) -> dict[str, Any]:
     """Hosts with their connection and what their roles are to do. No secret: keys are named by their files."""
-    hosts: dict[str, Any] = {}
-    for target, given in work.items():
-        connection = target.spec.connection
-        reach: dict[str, Any] = {
-            "ansible_host": connection.address,
-            "ansible_port": connection.port,
-            "ansible_user": connection.user,
-            "ansible_ssh_args": "",
-            "ansible_ssh_common_args": shlex.join(ssh_options(connection, target.name, target.fleet.ssh_connect_timeout_s)),
-        }
-        for key_file in key_files(connection):
-            reach["ansible_ssh_private_key_file"] = key_file
-        hosts[target.name] = reach | dict(given)
+    hosts = {
+        target.name: connection_variables(target.spec.connection, target.name, target.fleet.ssh_connect_timeout_s) | dict(given)
+        for target, given in work.items()
+    }
     return {"all": {"hosts": hosts}}
 
 

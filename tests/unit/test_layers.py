@@ -22,6 +22,7 @@ EDGES = {
     "kit.doctor": "looks at this machine",
     "kit.apply.ansible": "runs Ansible",
     "kit.apply.hostcheck": "runs pytest",
+    "kit.apply.inventory": "makes the folder of shared connections",
     "kit.apply.ssh": "runs ssh",
     "kit.apply.ssh_client": "runs ssh",
     "kit.engine.check": "asks the installed engine's parser",

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleParserError
 from ansible.plugins.inventory import BaseInventoryPlugin
 
-from kit.apply.ssh import ssh_options
+from kit.apply.inventory import connection_variables
 from kit.errors import KitError
 from kit.spec.load import load_fleet
 
@@ -44,21 +43,8 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]  # ansible has
         for group in fleet.file.groups:
             inventory.add_group(group)
         for name, spec in fleet.hosts.items():
-            connection = spec.connection
             inventory.add_host(name)
-            options = ssh_options(connection, name, fleet.file.ssh_connect_timeout_s)
-            variables: dict[str, Any] = {
-                "ansible_host": connection.address,
-                "ansible_port": connection.port,
-                "ansible_user": connection.user,
-                # Ansible's own default options would come first and win over ours.
-                "ansible_ssh_args": "",
-                "ansible_ssh_common_args": shlex.join(options),
-                "ansible_python_interpreter": "/usr/bin/python3",
-            }
-            if connection.identity_file is not None:
-                variables["ansible_ssh_private_key_file"] = connection.identity_file
-            for key, value in variables.items():
+            for key, value in connection_variables(spec.connection, name, fleet.file.ssh_connect_timeout_s).items():
                 inventory.set_variable(name, key, value)
         for group, members in fleet.file.groups.items():
             for member in members:
