@@ -278,6 +278,7 @@ def engine_show(profile: str, address: str = "127.0.0.1", port: int = 30000) -> 
 
 @command(
     help={
+        "host": "A host, a comma list of hosts, a group, or all.",
         "url": "An engine on this machine, http://127.0.0.1:PORT, in place of --host.",
         "profile": "With --url: which profile it is.",
         "engine_log": "With --url: its log file.",
@@ -285,18 +286,58 @@ def engine_show(profile: str, address: str = "127.0.0.1", port: int = 30000) -> 
         "junit": "Write the results here as JUnit XML.",
     }
 )
-def smoke(url: str = "", profile: str = "", engine_log: str = "", only: str = "", junit: str = "") -> Outcome:
+def smoke(host: str = "", url: str = "", profile: str = "", engine_log: str = "", only: str = "", junit: str = "") -> Outcome:
     """The post-deploy smoke gates: a table, evidence kept, a pass."""
-    from kit.gates import commands
+    from kit.router import commands
 
-    return commands.smoke_url(url, profile, engine_log, only, Path(junit) if junit else None)
+    return commands.smoke_any(host, url, profile, engine_log, only, Path(junit) if junit else None)
+
+
+@command(hosts=True)
+def start(targets: list[Target]) -> Outcome:
+    """Start engines, ports closed; wait until they make progress."""
+    from kit.router import commands
+
+    return commands.start(targets)
+
+
+@command(hosts=True)
+def stop(targets: list[Target]) -> Outcome:
+    """Stop engines that are out of every router."""
+    from kit.router import commands
+
+    return commands.stop(targets)
+
+
+@command(hosts=True, help={"override": "An operator's word: ends a quarantine. A missing pass it never replaces."})
+def join(targets: list[Target], override: bool = False) -> Outcome:
+    """Let gated hosts take traffic; watched for a while."""
+    from kit.router import commands
+
+    return commands.join(targets, override)
+
+
+@command(hosts=True, help={"reason": "Kept on the host.", "stop": "Stop the engine once its streams have ended."})
+def leave(targets: list[Target], reason: str = "an operator's word", stop: bool = False) -> Outcome:
+    """Take hosts out of every router; their streams end first."""
+    from kit.router import commands
+
+    return commands.leave(targets, reason, stop)
+
+
+@command(hosts=True)
+def status(targets: list[Target]) -> Outcome:
+    """Who serves: drift, engine, gate, membership, routers."""
+    from kit.router import commands
+
+    return commands.status(targets)
 
 
 @command(
     help={
         "url": "The accepted engine, http://127.0.0.1:PORT.",
         "profile": "Which profile it is.",
-        "key": "Private SSH key that signs; its public half is in fleet/allowed_signers.",
+        "key": "Private SSH key that signs; its public half is in fleet/reference_signers.",
         "reason": "Why the reference is set or changed.",
         "write": "Sign and store; otherwise only say what would change (exit 3).",
         "fleet": "The fleet folder that keeps it; fleet/ otherwise.",
@@ -367,7 +408,9 @@ def _group(**tasks: KitTask) -> Collection:
     return Collection(**tasks)
 
 
-namespace = Collection(smoke, doctor, probe, plan, provision, drift, verify, demo, patch_check, build_image)
+namespace = Collection(
+    start, stop, smoke, join, leave, status, doctor, probe, plan, provision, drift, verify, demo, patch_check, build_image
+)
 namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
 namespace.add_collection(_group(check=engine_check, show=engine_show), "engine")
 namespace.add_collection(

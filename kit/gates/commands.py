@@ -110,14 +110,15 @@ def gate(subject: Subject, run: Run, only: Sequence[GateName] = ()) -> tuple[tup
 
 def smoke_url(url: str, profile: str, engine_log: str, only: str, junit_file: Path | None) -> Outcome:
     """The gates of a profile against an engine on this machine."""
-    names = _only(only)
+    names = gates_named(only)
     with Run.create("smoke", sys.argv, paths.runs_dir()) as run:
         subject = local_subject(url, load_profile(profile, folders()), Path(engine_log) if engine_log else None)
         results, _, outcome = gate(subject, run, names)
         return _finish("smoke", run, {subject.name: outcome}, [(subject.name, results)], junit_file)
 
 
-def _only(text: str) -> tuple[GateName, ...]:
+def gates_named(text: str) -> tuple[GateName, ...]:
+    """Gates by comma; none for an empty text. Raises KitError(USAGE) for one that there is not."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
     unknown = [name for name in names if name not in GATES]
     if unknown:

@@ -1,6 +1,7 @@
 """References on disk, signed with the operator's own SSH key. Edge: files, ``ssh-keygen -Y``.
 
-``fleet/allowed_signers`` (see ssh-keygen(1)) says whose signature counts. A reference without a good signature is none.
+``fleet/reference_signers`` (allowed signers of ssh-keygen(1)) says whose signature counts; one without
+a good signature is none.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kit.record import files
 from kit.spec.load import shown
 
 FOLDER = "references"
-SIGNERS = "allowed_signers"
+SIGNERS = "reference_signers"
 PRINCIPAL = "b300kit"
 
 

@@ -63,7 +63,7 @@ def reference(folder: Path, nodes: tuple[LoopbackNode, LoopbackNode]) -> Referen
     fleet, signer = folder / "fleet", folder / "signer"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(signer)], check=True)
     public = " ".join((folder / "signer.pub").read_text().split()[:2])
-    (fleet / "allowed_signers").write_text(f'b300kit namespaces="{NAMESPACE}" {public}\n')
+    (fleet / "reference_signers").write_text(f'b300kit namespaces="{NAMESPACE}" {public}\n')
     node = nodes[0]
     prompts = pinned.load_prompts(node.profile.gates.prompts, folders())
     size = node.profile.gates.sizes.greedy

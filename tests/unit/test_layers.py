@@ -49,6 +49,8 @@ EDGES = {
     "kit.report.text": "asks the terminal",
     "kit.router.client": "talks to routers",
     "kit.router.flow": "talks to nodes and routers",
+    "kit.router.commands": "runs the stages of serving",
+    "kit.router.host": "talks to a host",
     "kit.router.rollout_run": "carries a rollout out",
     "kit.router.node": "names what the edges of a node do",
     "kit.spec.commands": "reads and writes fleet folders",

@@ -20,7 +20,7 @@ HIDDEN = "<api key>"
 
 
 def read_key() -> str | None:
-    """The key, or None where none is declared. A file that is declared and empty or absent ends the start: never open by accident."""
+    """None where none is declared. Declared and absent or short ends the start: never open by accident."""
     name = os.environ.pop("B300KIT_KEY_FILE", "")
     if not name:
         return None
