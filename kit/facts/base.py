@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kit.facts.unknown import Unknown
 
+KIB_PER_GIB = 1024 * 1024
+"""The kernel tells KiB, people declare GiB."""
+
 T = TypeVar("T")
 Fact = Annotated[T | Unknown, Field(union_mode="left_to_right")]
 

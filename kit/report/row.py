@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kit.facts.base import KIB_PER_GIB
 from kit.facts.unknown import Unknown, is_known
 from kit.report.clean import one_line
 from kit.report.words import grouped
-
-KIB_PER_GIB = 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kit.plan.model import Action, Plan, Step
+from kit.plan.render import cpu_list
 
 SYMBOLS: Mapping[Action, str] = {Action.KEEP: "=", Action.CHANGE: "~", Action.REFUSE: "x", Action.REBOOT: "!"}
 """One plain character an action, so that a plan reads without colour, in a log and in a mail."""
@@ -108,13 +109,7 @@ def moment(iso: str) -> str:
 
 def ranges(numbers: Iterable[int]) -> str:
     """``0-3, 8``: the kernel's CPU lists, with spaces, or ``1, 129`` would read as a number. ``none`` when there is none."""
-    parts: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in parts) or "none"
+    return cpu_list(numbers).replace(",", ", ") or "none"
 
 
 def grouped(values: Sequence[tuple[int, str]], one: str, many: str) -> str:

@@ -8,15 +8,15 @@ from __future__ import annotations
 from kit.facts.model import Facts
 from kit.facts.unknown import is_known
 from kit.plan import render
-from kit.plan.model import ManagedFile, Step
+from kit.plan.model import Step
 from kit.plan.steps import change, file_step, keep, pending, refuse, unit_step
-from kit.plan.where import CDI_REFRESH_UNIT, CDI_SPECS, CDI_UNIT, NVIDIA_CTK, unit_file
-from kit.spec.model import HostSpec, Lock
+from kit.plan.where import CDI_REFRESH_UNIT, CDI_SPECS, CDI_UNIT, NVIDIA_CTK
+from kit.spec.model import HostSpec
 
 ROLE = "container_engine"
 
 
-def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
+def steps(spec: HostSpec, facts: Facts) -> list[Step]:
     """Unit file, unit, and whether a description is there. Somebody else's (NVIDIA's refresh unit) is left alone:
     two descriptions of the same devices conflict."""
     ids = ("docker.cdi_unit_file", "docker.cdi_unit", "docker.cdi")
@@ -43,15 +43,8 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
             )
             for id in ids
         ]
-    content = render.text("cdi.service.j2", nvidia_ctk=NVIDIA_CTK, output=CDI_SPECS[0])
-    file = file_step(
-        ids[0],
-        ManagedFile(path=unit_file(CDI_UNIT), content=content),
-        facts,
-        ROLE,
-        why="describes the GPUs at each boot",
-        disruptive=True,
-    )
+    unit_file = render.unit(CDI_UNIT, "cdi.service.j2", nvidia_ctk=NVIDIA_CTK, output=CDI_SPECS[0])
+    file = file_step(ids[0], unit_file, facts, ROLE, why="describes the GPUs at each boot", disruptive=True)
     unit = unit_step(ids[1], CDI_UNIT, facts, ROLE, [file], why="describes the GPUs at each boot")
     if present and not pending([file, unit]):
         return [file, unit, keep(ids[2], "the GPUs are described for CDI", expected="described", found=", ".join(present))]

@@ -33,7 +33,7 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
         service,
         _limits(spec, facts, service.action is Action.CHANGE),
         _daemon(spec, facts, fresh, service.action is Action.CHANGE),
-        *cdi.steps(spec, lock, facts),
+        *cdi.steps(spec, facts),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kit.facts.model import Facts, LogicalCpu
+from kit.facts.model import Facts
 from kit.facts.unknown import is_known, show
 from kit.plan import boot_unit, render
 from kit.plan.areas import cores
@@ -52,7 +52,7 @@ def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
         _governor(spec, facts),
         _cstates(spec, facts, outlook),
         _interrupts(spec, facts, outlook),
-        _irqbalance(spec, facts, irqbalance),
+        _irqbalance(facts, irqbalance),
     ]
 
 
@@ -119,9 +119,10 @@ def _cstates(spec: HostSpec, facts: Facts, outlook: cores.Outlook) -> Step:
             next="settle cpu.fast_cores first",
         )
     fast = [c for c in facts.cpu.logical if c.cpu in set(outlook.fast_cpus)]
-    unread = [c for c in fast if not is_known(c.cstate_latency_us)]
-    if unread:
-        found = f"CPU {unread[0].cpu}: {show(unread[0].cstate_latency_us)}"
+    latencies = [c.cstate_latency_us for c in fast if is_known(c.cstate_latency_us)]
+    if len(latencies) < len(fast):
+        unread = next(c for c in fast if not is_known(c.cstate_latency_us))
+        found = f"CPU {unread.cpu}: {show(unread.cstate_latency_us)}"
         return refuse(
             id,
             f"C-state latencies are not verified ({found})",
@@ -129,15 +130,11 @@ def _cstates(spec: HostSpec, facts: Facts, outlook: cores.Outlook) -> Step:
             found=found,
             next="declare max_cstate_latency_us null",
         )
-    deepest = max((_latency(c) for c in fast), default=0)
+    deepest = max(latencies)
     found = f"{deepest} us"
     if deepest <= limit:
         return keep(id, "fast cores stay out of slow C-states", expected=expected, found=found)
     return change(id, f"a fast core may sleep for {found} to wake", ROLE, expected=expected, found=found, arguments=RESTART)
-
-
-def _latency(cpu: LogicalCpu) -> int:
-    return cpu.cstate_latency_us if is_known(cpu.cstate_latency_us) else 0
 
 
 def _interrupts(spec: HostSpec, facts: Facts, outlook: cores.Outlook) -> Step:
@@ -167,7 +164,7 @@ def _interrupts(spec: HostSpec, facts: Facts, outlook: cores.Outlook) -> Step:
     return change(id, f"interrupts reach {found}", ROLE, expected=expected, found=found, arguments=RESTART)
 
 
-def _irqbalance(spec: HostSpec, facts: Facts, files: list[Step]) -> Step:
+def _irqbalance(facts: Facts, files: list[Step]) -> Step:
     """The daemon moves interrupts on its own, so it must run with the file as it now is."""
     id, now = "cpu.irqbalance", facts.services.get(IRQBALANCE_UNIT)
     if now is None or not is_known(now.active):

@@ -13,7 +13,8 @@ from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import render
 from kit.plan.model import Action, ManagedFile, Step
 from kit.plan.steps import change, file_step, installed, keep, refuse, unit_step
-from kit.plan.where import FIREWALL_LOADED, FIREWALL_RULES, FIREWALL_UNIT, unit_file
+from kit.plan.where import FIREWALL_LOADED, FIREWALL_RULES, FIREWALL_UNIT
+from kit.spec.check import port_range
 from kit.spec.model import EnginePort, HostSpec, Lock
 
 ROLE = "firewall"
@@ -24,20 +25,11 @@ SSH_PORT = 22
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     """Tool, SSH kept out of it, files, unit, and the rules as the kernel has them."""
     package = _package(facts)
+    unit_file = render.unit(FIREWALL_UNIT, "firewall.service.j2", rules=FIREWALL_RULES, loaded=FIREWALL_LOADED)
     rules = ManagedFile(path=FIREWALL_RULES, content=rules_text(spec), check_with="/usr/sbin/nft --check --file %s")
     files = [
         file_step("firewall.rules_file", rules, facts, ROLE, why="who may reach which port"),
-        file_step(
-            "firewall.unit_file",
-            ManagedFile(
-                path=unit_file(FIREWALL_UNIT),
-                content=render.text("firewall.service.j2", rules=FIREWALL_RULES, loaded=FIREWALL_LOADED),
-            ),
-            facts,
-            ROLE,
-            why="loads the rules at each boot",
-            disruptive=True,
-        ),
+        file_step("firewall.unit_file", unit_file, facts, ROLE, why="loads the rules at each boot", disruptive=True),
     ]
     unit = unit_step("firewall.unit", FIREWALL_UNIT, facts, ROLE, files, why="loads the rules at each boot")
     fresh = package.action is Action.CHANGE or unit.action is Action.CHANGE
@@ -58,8 +50,8 @@ def guarded(spec: HostSpec) -> list[tuple[str, EnginePort]]:
 
 def ports(text: str) -> range:
     """``30000`` or ``28028-28031`` as a range of port numbers."""
-    first, _, last = text.partition("-")
-    return range(int(first), int(last or first) + 1)
+    low, high = port_range(text)
+    return range(low, high + 1)
 
 
 def _ssh(spec: HostSpec) -> Step:

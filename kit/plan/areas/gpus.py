@@ -10,7 +10,7 @@ from itertools import permutations
 
 from kit.facts.model import Facts, Gpu, GpuStack
 from kit.facts.unknown import Unknown, is_known, show
-from kit.plan.model import Step
+from kit.plan.model import Action, Step
 from kit.plan.steps import keep, need, need_each, refuse, silent
 from kit.spec.model import Gpus, HostSpec, Lock
 
@@ -151,7 +151,7 @@ def _sms(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
     )
     unchecked = [str(g.index) for g in gpus if not is_known(g.cores_over_128)]
     note = f"; NVML's cores/128 is not offered on GPU {', '.join(unchecked)}" if unchecked else "; NVML's cores/128 agrees"
-    return step.model_copy(update={"reason": step.reason + note}) if step.action == "keep" else step
+    return step.model_copy(update={"reason": step.reason + note}) if step.action is Action.KEEP else step
 
 
 def _remap(gpus: tuple[Gpu, ...]) -> Step:
@@ -161,7 +161,7 @@ def _remap(gpus: tuple[Gpu, ...]) -> Step:
         "gpu.remap", "failed row remap", gpus, lambda g: g.remap_failed, lambda v: not v, expected="False", next=next
     )
     waiting = [f"GPU {g.index}" for g in gpus if not (is_known(g.remap_pending) and not g.remap_pending)]
-    if step.action != "keep" or not waiting:
+    if step.action is not Action.KEEP or not waiting:
         return step
     found = ", ".join(waiting)
     return keep(

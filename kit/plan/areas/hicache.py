@@ -5,13 +5,12 @@ All in GiB. ranks x (ratio x device pool, or size) + reserve must be less than w
 
 from __future__ import annotations
 
+from kit.facts.base import KIB_PER_GIB
 from kit.facts.model import Facts
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan.model import Step
 from kit.plan.steps import keep, need, refuse
 from kit.spec.model import HostSpec, Lock
-
-KIB_PER_GIB = 1024 * 1024
 
 
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:

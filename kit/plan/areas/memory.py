@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kit.facts.base import KIB_PER_GIB
 from kit.facts.model import Facts
 from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import boot_unit, render
@@ -11,7 +12,6 @@ from kit.plan.where import FSTAB, LIMITS, MEMORY_UNIT, SYSCTL
 from kit.spec.model import HostSpec, Lock
 
 ROLE = "memory"
-KIB_PER_GIB = 1024 * 1024
 SYSCTLS = ("vm.swappiness",)
 RESTART = {"units_restart": [MEMORY_UNIT]}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kit.facts.model import Facts
 from kit.facts.unknown import Unknown, is_known, show
-from kit.plan.model import Step
+from kit.plan.model import Action, Step
 from kit.plan.steps import change, keep, refuse
 from kit.spec.model import HostSpec, Lock
 
@@ -15,7 +15,7 @@ DIRECTORY_MODE = "0750"
 def steps(spec: HostSpec, lock: Lock, facts: Facts) -> list[Step]:
     """User, then the data folder that it owns."""
     user = _user(spec, facts)
-    return [user, _directory(spec, facts, user.action == "change")]
+    return [user, _directory(spec, facts, user.action is Action.CHANGE)]
 
 
 def _user(spec: HostSpec, facts: Facts) -> Step:
