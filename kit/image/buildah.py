@@ -124,6 +124,10 @@ class Buildah:
         """Remove working containers of builds that were killed. The caller holds the build lock."""
         self._run("rm", "--all")
 
+    def working_containers(self) -> list[str]:
+        """Ids of containers that a build has, or left."""
+        return self._run("containers", "--quiet").split()
+
     @contextmanager
     def _container(self, image: str) -> Iterator[str]:
         container = self._run("from", "--pull-never", image).strip()

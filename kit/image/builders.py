@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -52,7 +53,13 @@ class Builder(Protocol):
         ...
 
 
-_KNOWN = {Buildah.name: Buildah}
+def _docker(places: Places) -> Builder:
+    from kit.image.docker import Docker
+
+    return Docker(places)
+
+
+_KNOWN: dict[str, Callable[[Places], Builder]] = {"buildah": Buildah, "docker": _docker}
 
 
 def builder_for(name: str, places: Places) -> Builder:

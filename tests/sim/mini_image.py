@@ -16,13 +16,14 @@ from kit.image.buildah import Buildah
 from kit.image.context import Context, prepared
 from kit.image.model import ImageLock, ImageSpec, LockedBase, LockedPlugin, Wheel
 from kit.image.places import Places
-from kit.image.record import Built, keep
 from kit.image.proof import manifest_of
+from kit.image.record import Built, keep
 from kit.image.render import lock_sha256
 from kit.patch.contract import contract_dir
 from kit.patch.load import load_series
 from kit.paths import cache_dir
-from tests.standins.plugin_standins import INIT, PYPROJECT, spec as plugin_spec
+from tests.standins.plugin_standins import INIT, PYPROJECT
+from tests.standins.plugin_standins import spec as plugin_spec
 
 LAUNCH = """\
 import argparse
@@ -170,4 +171,6 @@ def _plugin(folder: Path, spec: str) -> None:
 
 def _link(source: Path, target: Path) -> None:
     if not target.exists():
-        os.link(source, target) if source.stat().st_dev == target.parent.stat().st_dev else target.write_bytes(source.read_bytes())
+        os.link(source, target) if source.stat().st_dev == target.parent.stat().st_dev else target.write_bytes(
+            source.read_bytes()
+        )
