@@ -74,7 +74,7 @@ def engine_files(
     docker = profile.runtime == "docker"
     placement = Placement(host=spec.connection.address, port=first, key_file=KEY_FILE if docker else f"%{CREDENTIAL}")
     made = command(profile, placement)
-    cpus = sorted({cpu for cpus in where.values() for cpu in cpus} | set(assignment.rest_cpus if assignment is not None else ()))
+    cpus = sorted(assignment.serving_cpus) if assignment is not None else []
     cache = cache_folder(spec, profile, image, driver)
     run = _docker if docker else _rootdir
     words, lines = run(spec, profile, image, made, cache, cpus)
