@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from kit.cli.exit import of_outcome
 from kit.errors import Failure
 from kit.outcome import Outcome
+from kit.report.clean import one_line
 
 SCHEMA_VERSION = 1
 
@@ -55,8 +56,8 @@ def _plain(value: object) -> object:
 
 
 def failure_lines(outcome: Outcome) -> list[str]:
-    """For the terminal: each failure once, the host named when its text does not. What the shown plan refuses is only
-    counted: the plan says it better, and twice is a wall."""
+    """For the terminal: each failure once, the host named when its text does not, nothing in it that acts on a terminal. What
+    the shown plan refuses is only counted: the plan says it better, and twice is a wall."""
     lines = [failure.text() for failure in outcome.failures]
     for name, host in outcome.hosts.items():
         refused = [f for f in host.failures if outcome.text and f.code.startswith("plan.")]
@@ -65,4 +66,4 @@ def failure_lines(outcome: Outcome) -> list[str]:
                 f"{name}: refused for {len(refused)} reason{'s' * (len(refused) > 1)}, shown with the plan; nothing was applied"
             )
         lines += [f.text() if f.where.startswith(name) else f"{name}: {f.text()}" for f in host.failures if f not in refused]
-    return list(dict.fromkeys(lines))
+    return list(dict.fromkeys(one_line(line) for line in lines))

@@ -180,6 +180,7 @@ def _run(program: Program, argv: list[str], stdout: Stdout) -> Outcome | None:
 
 def _print(stdout: Stdout, outcome: Outcome) -> int:
     from kit.cli import output
+    from kit.report.clean import one_line
 
     code = output.exit_code(outcome)
     if not stdout.claim():
@@ -195,7 +196,7 @@ def _print(stdout: Stdout, outcome: Outcome) -> int:
         stdout.write(outcome.text.rstrip("\n") + "\n")
     if not stdout.json:
         with contextlib.suppress(OSError):
-            sys.stderr.write("".join(f"skipped: {line}\n" for line in outcome.skipped))
+            sys.stderr.write("".join(f"skipped: {one_line(line)}\n" for line in outcome.skipped))
             sys.stderr.write("".join(f"error: {line}\n" for line in output.failure_lines(outcome)))
     return code
 

@@ -23,11 +23,6 @@ def one_line(text: object) -> str:
     return " ".join(visible(text).split())
 
 
-def clip(text: str, most: int) -> str:
-    """At most ``most`` characters, the last one an ellipsis when some were cut."""
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 def _written_out(match: re.Match[str]) -> str:
     code = ord(match[0])
     name = unicodedata.name(match[0], "")

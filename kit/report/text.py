@@ -13,12 +13,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kit.errors import Failure
 from kit.facts.model import Facts
 from kit.outcome import HostOutcome
 from kit.plan.model import Action, Plan, Step
 from kit.report import rows, words
-from kit.report.clean import clip, one_line
+from kit.report.clean import one_line
 from kit.report.diff import file_diff
 from kit.report.terminal import Look, look, to_text
 from kit.report.words import plan_summary, steps_json
@@ -26,13 +25,11 @@ from kit.spec.model import HostSpec
 
 __all__ = [
     "facts_summary",
-    "failures_text",
     "host_table",
     "outside_table",
     "plan_summary",
     "plan_text",
     "steps_json",
-    "task_line",
 ]
 
 STYLES: Mapping[Action, str] = {
@@ -118,28 +115,6 @@ def outside_table(summaries: Mapping[str, object], where: Look | None = None) ->
         cells = [str(counts[key]) if key in counts else "not run" for key in ("passed", "failed", "skipped")]
         table.add_row(Text(one_line(name)), *(Text(cell) for cell in cells))
     return to_text(table, where)
-
-
-def failures_text(failures: Sequence[Failure], where: Look | None = None) -> str:
-    """Every failure: place, what was expected and found, and the next step on a line of its own."""
-    where = where or look()
-    parts: list[RenderableType] = []
-    for one in failures:
-        parts.append(Text.assemble(("x ", "bold red"), (one_line(one.where), "bold"), f"  {one_line(one.code)}"))
-        parts += _pair(one.expected, one.found, where)
-        if one.next:
-            parts.append(_next(one.next))
-    return to_text(Group(*parts), where)
-
-
-def task_line(host: str, outcome: str, name: str, seconds: float | None = None, where: Look | None = None) -> str:
-    """A line of progress while Ansible works: ``alpha  changed  cpu : governor  1.2 s``, never wider than the terminal."""
-    where = where or look()
-    style = {"changed": "yellow", "failed": "bold red", "unreachable": "bold red", "ok": "green"}.get(outcome, "dim")
-    took = f"  {words.seconds(seconds)}" if seconds is not None else ""
-    room = max(8, where.width - len(host) - len(took) - 16)
-    line = Text.assemble(one_line(host), "  ", (f"{outcome:<11}", style), " ", clip(one_line(name), room), (took, "dim"))
-    return to_text(line, Look(max(where.width, 200), where.colour))
 
 
 def _style(exit_code: int) -> str:

@@ -96,7 +96,6 @@ def test_no_line_is_wider_than_the_terminal(width: int, colour: bool) -> None:
         text.plan_text(sample.plan(steps=ALL), verbose=True, where=where),
         text.facts_summary("b300-01", sample.facts(), sample.spec(), verbose=True, where=where),
         text.host_table(hosts, where),
-        text.failures_text([sample.LOST], where),
     ):
         assert ("\x1b" in shown) is colour
         assert max(len(ANSI.sub("", line)) for line in shown.splitlines()) <= width
@@ -155,18 +154,7 @@ def test_text_from_a_host_cannot_drive_the_terminal(hostile: str) -> None:
     for shown in (
         text.plan_text(sample.plan(steps=steps), verbose=True, where=PLAIN),
         text.facts_summary(hostile, facts, verbose=True, where=PLAIN),
-        text.failures_text([bad], PLAIN),
         text.host_table({hostile: HostOutcome(1, {}, (bad,))}, PLAIN),
-        text.task_line(hostile, "ok", hostile, 1.0, PLAIN),
     ):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2028\ud800]", shown)
         assert "markup" not in hostile or "[bold red]markup[/]" in shown
-
-
-def test_progress_stays_on_one_line() -> None:
-    for width in (32, 80):
-        line = text.task_line("b300-01", "changed", "word " * 50, 1.26, Look(width))
-        assert "\n" not in line
-        assert line.startswith("b300-01  changed")
-        assert line.endswith("1.3 s")
-        assert len(line) <= max(width, 45)
