@@ -17,13 +17,17 @@ NEEDS := \
 	ssh=openssh-client ssh-keyscan=openssh-client /usr/sbin/sshd=openssh-server \
 	ip=iproute2 nft=nftables dpkg-deb=dpkg mount=mount flock=util-linux setpriv=util-linux
 
+# What builds images, for the commands that do.
+IMAGE_NEEDS := buildah=buildah /usr/sbin/dockerd=docker.io git=git ssh-keygen=openssh-client
+test bench-image: NEEDS += $(IMAGE_NEEDS)
+
 READY := .venv/.ready
 # A virtual environment holds absolute paths: a checkout that was moved or copied gets a new one.
 ifneq ($(file <$(READY)),$(CURDIR))
 .PHONY: $(READY)
 endif
 
-.PHONY: help setup packages demo test test-qemu lint lock bench-provision clean clean-cache
+.PHONY: help setup packages demo test test-qemu lint lock bench-provision bench-image clean clean-cache
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -78,6 +82,10 @@ lint: setup ## ruff, mypy, ansible-lint, specs, schemas
 
 bench-provision: setup ## No-op and first provision, timed beside plain ansible-playbook
 	@.venv/bin/python tests/bench/provision.py $(ARGS)
+
+bench-image: setup ## patch-check, build, verify, deliver, timed; ARGS="--clean --host NAME"
+	@.venv/bin/python tests/bench/patch_check.py
+	@.venv/bin/python tests/bench/image.py $(ARGS)
 
 lock: setup ## requirements.in -> requirements.lock, with hashes for every platform
 	test -x .cache/uv/bin/uv || { "$(PYTHON)" -m venv .cache/uv && .cache/uv/bin/pip install --quiet --disable-pip-version-check uv; }
