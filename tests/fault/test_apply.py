@@ -15,7 +15,7 @@ import pytest
 from kit.sim.places import Places
 from tests.cli import NOBODY, READ_ONLY, OnHost, as_root, as_user, edit, finish, fleet_of, invoke, look, start, until
 from tests.sim.test_apply_converge import STATE, alive
-from tests.sim.test_apply_faults import BACKDOOR
+from tests.sim.test_apply_faults import BACKDOOR, apt_locked
 
 from .conftest import Call
 
@@ -93,16 +93,22 @@ def full_disk(node: str, on_host: OnHost) -> Iterator[None]:
 
 @pytest.fixture
 def cut(whole: str, on_host: OnHost) -> Iterator[None]:
-    """The host itself resets its ssh as soon as the kit's first file is back; a second sshd stays for this test."""
+    """The host itself resets its ssh as soon as the kit's first file is back; a second sshd stays for this test.
+
+    The unit that reads the file waits for the cut, so that it cannot come too late.
+    """
     on_host(whole, f"sudo systemd-run --quiet --unit=backdoor /usr/sbin/sshd -D -p {BACKDOOR}")
+    folder, done = "/run/systemd/system/b300kit-cpu.service.d", "/run/cut-done"
+    drop = f'[Service]\\nExecStartPre=/bin/sh -c \\"until test -e {done}; do sleep 0.02; done\\"\\n'
+    on_host(whole, f"sudo sh -c 'mkdir -p {folder}; printf \"{drop}\" > {folder}/cut.conf; systemctl daemon-reload'")
     on_host(whole, "sudo sh -c 'rm /etc/b300kit/cpu.json; apt-mark unhold containerd'")
     chain = "nft add chain inet cut in '{ type filter hook input priority -200; }'"
     rule = "nft add rule inet cut in tcp dport 22 reject with tcp reset"
     wait = "until ls /etc/b300kit/cpu.json >/dev/null 2>&1; do sleep 0.02; done"
-    on_host(whole, f'sudo systemd-run --quiet --unit=cut sh -c "{wait}; nft add table inet cut; {chain}; {rule}"')
+    on_host(whole, f'sudo systemd-run --quiet --unit=cut sh -c "{wait}; nft add table inet cut; {chain}; {rule}; touch {done}"')
     yield
     on_host(whole, "sudo sh -c 'systemctl stop cut; nft delete table inet cut'", check=False, port=BACKDOOR)
-    on_host(whole, "sudo systemctl stop backdoor")
+    on_host(whole, f"sudo sh -c 'rm -r {folder} {done}; systemctl daemon-reload; systemctl stop backdoor'")
 
 
 def test_a_full_disk_on_one_host_and_ssh_cut_on_another(
@@ -141,10 +147,11 @@ def test_a_signal_while_ansible_works_is_told_and_the_next_run_goes_on(
     node: str, nodes: Path, call: Call, on_host: OnHost, tmp_path: Path
 ) -> None:
     on_host(node, "sudo sh -c 'rm /etc/b300kit/cpu.json /etc/b300kit/memory.json; apt-mark unhold containerd'")
-    process = start("provision", "--host", node, B300KIT_FLEET=nodes, B300KIT_RUNS=tmp_path / "runs")
-    said(process, "changed", "managed_files: Write")
-    process.send_signal(signal.SIGINT)
-    ran = finish(process)
+    with apt_locked(node, on_host):  # so that it is not done before it is interrupted
+        process = start("provision", "--host", node, B300KIT_FLEET=nodes, B300KIT_RUNS=tmp_path / "runs")
+        said(process, "changed", "managed_files: Write")
+        process.send_signal(signal.SIGINT)
+        ran = finish(process)
     assert (ran.code, ran.ends()) == (130, {node: 130})
     assert ran.codes == ["apply.interrupted"]
     (run,) = (tmp_path / "runs").glob("2*")
@@ -205,9 +212,10 @@ def test_a_record_disk_that_fills_up_meanwhile_is_told_with_what_happened(
     node: str, nodes: Path, small: Path, call: Call, on_host: OnHost
 ) -> None:
     on_host(node, "sudo sh -c 'rm /etc/b300kit/cpu.json; apt-mark unhold containerd'")
-    process = start("provision", "--host", node, B300KIT_FLEET=nodes, B300KIT_RUNS=small)
-    said(process, "changed", "managed_files: Write")
-    fill(small)
+    with apt_locked(node, on_host):  # so that something is left to do, and to record
+        process = start("provision", "--host", node, B300KIT_FLEET=nodes, B300KIT_RUNS=small)
+        said(process, "changed", "managed_files: Write")
+        fill(small)
     ran = finish(process)
     assert ran.code == 1
     assert set(ran.codes) == {"record.write"}
