@@ -23,6 +23,7 @@ from kit.gates.commands import LocalSubject, local_subject
 from kit.gates.gather import local
 from kit.gates.gather.client import Engine
 from kit.gates.identity import Identity
+from kit.gates.names import GateName
 from kit.router.argv import router_arguments
 from kit.router.model import Health, Membership
 
@@ -30,6 +31,7 @@ PYTHON = paths.cache_dir() / "serve-venv" / "bin" / "python"
 MODELS = paths.cache_dir() / "models"
 SERVE = paths.ROOT / "kit" / "engine" / "inside" / "serve.py"
 ROUTER = paths.ROOT / "kit" / "router" / "inside" / "serve_router.py"
+QUICK: tuple[GateName, ...] = ("configuration", "greedy", "agreement")
 READY_S = 600.0
 
 
@@ -40,9 +42,11 @@ def free_port() -> int:
 
 
 def profile(name: str = "cpu-tiny", tensor: int = 1) -> EngineProfile:
-    """One rank unless asked: two engines with two ranks each are slow on two cores."""
+    """One rank, and the gates that are quick: what is tested here is what a pass opens, on two cores for everything."""
     whole = load_profile(name, [paths.ROOT / "fleet"])
-    return whole.model_copy(update={"parallel": whole.parallel.model_copy(update={"tensor": tensor})})
+    left = {gate: "left to the profile's own smoke run" for gate in whole.gates.required if gate not in QUICK}
+    gates = whole.gates.model_copy(update={"required": QUICK, "not_applicable": {**whole.gates.not_applicable, **left}})
+    return whole.model_copy(update={"parallel": whole.parallel.model_copy(update={"tensor": tensor}), "gates": gates})
 
 
 class LoopbackNode:
@@ -67,10 +71,10 @@ class LoopbackNode:
         if self.key:
             key.write_text(self.key)
         made = command(
-            self.profile,
+            self.running_profile(),
             Placement("127.0.0.1", self.port, model_path=str(self.model), key_file=str(key) if self.key else None),
         )
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), **made.environment}
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "OMP_NUM_THREADS": "1", **made.environment}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 made.argv(str(PYTHON), str(SERVE)),
@@ -80,6 +84,17 @@ class LoopbackNode:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
+
+    def release(self) -> str:
+        path = self.folder / "release"
+        return path.read_text() if path.exists() else "float32"
+
+    def deploy(self, release: str) -> None:
+        (self.folder / "release").write_text(release)
+
+    def running_profile(self) -> EngineProfile:
+        """A release is a data type here: another one changes bytes and nothing else."""
+        return self.profile.model_copy(update={"model": self.profile.model.model_copy(update={"dtype": self.release()})})
 
     def wait(self, timeout_s: float = READY_S) -> None:
         deadline = time.monotonic() + timeout_s
