@@ -31,7 +31,7 @@ def decide(spec: Cpus, cpu: Cpu) -> CoreDecision:
     pct = _can_enable_pct(cpu, ())
     if not is_known(cores):
         return _refusal(f"the physical cores are {cores}", (), pct)
-    sources = (hint(cpu, cores), speed_select(cpu, cores), measured(cpu, cores))
+    sources = (hint(cores), speed_select(cpu, cores), measured(cpu, cores))
     pct = _can_enable_pct(cpu, sources)
     alike = spec.fast_cores.count == len(cores)
     problem = _problem_alike(spec, sources) if alike else _problem(spec, sources)

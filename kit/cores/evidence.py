@@ -24,7 +24,7 @@ _HINTS: tuple[tuple[str, Callable[[LogicalCpu], float | Unknown], str], ...] = (
 )
 
 
-def hint(cpu: Cpu, cores: Mapping[int, Core]) -> Source:
+def hint(cores: Mapping[int, Core]) -> Source:
     """What sysfs claims."""
     found: dict[str, Split] = {}
     words: list[str] = []

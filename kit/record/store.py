@@ -25,6 +25,7 @@ from kit.errors import ExitCode, Failure, KitError, failure
 from kit.outcome import HostOutcome
 from kit.record import environment, files, guard
 from kit.record.model import DERIVED, EVENTS, RUN, STAGES, HostEnd, RunDocument, StageLine
+from kit.spec.model import NAME
 
 Document = BaseModel | Mapping[str, Any] | Sequence[Any] | str | bytes
 _SUFFIXES: Mapping[str, str] = {"spec": ".yml", "lock": ".yml"}
@@ -32,7 +33,7 @@ _DONE = frozenset({"recap"})
 """What tells of things already done to a host: redacted, not refused, or the telling would be lost."""
 _STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _LONE = re.compile("[\ud800-\udfff]")
-_HOST_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_HOST_NAME = re.compile(NAME)
 
 
 class Room:

@@ -31,6 +31,7 @@ _PATTERNS = {
     "ports": ("a port or a range, e.g. 30000 or 30000-30007", "give one range"),
     "compute_capability": ('two numbers in quotes, e.g. "10.3"', "write it in quotes"),
     "hold": ("a Debian package name", "see `apt-cache policy NAME`"),
+    "minimum": ('a version of numbers in quotes, e.g. "580.65.06"', "take it from `cat /sys/module/nvidia/version`"),
 }
 _TYPES = {
     "int_type": "a whole number",

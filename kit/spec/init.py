@@ -20,12 +20,11 @@ from kit.facts.unknown import is_known
 from kit.outcome import Outcome
 from kit.spec import hostkey, propose
 from kit.spec.load import shown
-from kit.spec.model import Connection
+from kit.spec.model import NAME, Connection
 
 log = logging.getLogger("kit.spec.init")
 
 _PLACE = re.compile(r"(?P<user>[^@]+)@(\[(?P<six>[0-9A-Fa-f:]+)\]|(?P<address>[^:\[\]]+))(:(?P<port>[0-9]{1,5}))?\Z")
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}\Z")
 
 
 def parse_place(text: str) -> tuple[str, str, int]:
@@ -43,10 +42,14 @@ def host_name(asked: str, facts: Facts) -> str:
     """The name asked for, or the host's own made to fit. Raises KitError(USAGE)."""
     own = facts.host.hostname if is_known(facts.host.hostname) else ""
     name = asked or re.sub(r"[^a-z0-9-]+", "-", own.partition(".")[0].lower()).strip("-")
-    if not _NAME.match(name):
-        problem = failure("cli.bad_value", "--name", "lower-case letters, digits, hyphens", repr(name), "give --name")
-        raise KitError(problem, ExitCode.USAGE)
+    _check_name(name, "give --name")
     return name
+
+
+def _check_name(name: str, step: str) -> None:
+    if not re.fullmatch(NAME, name):
+        problem = failure("cli.bad_value", "--name", "lower-case letters, digits, hyphens", repr(name), step)
+        raise KitError(problem, ExitCode.USAGE)
 
 
 def propose_host(place: str, name: str, accept_host_key: str, identity_file: str, write: bool) -> Outcome:
@@ -55,9 +58,8 @@ def propose_host(place: str, name: str, accept_host_key: str, identity_file: str
     Never overwrites a file, never pins a key that nobody compared. Raises KitError.
     """
     user, address, port = parse_place(place)
-    if name and not _NAME.match(name):
-        problem = failure("cli.bad_value", "--name", "lower-case letters, digits, hyphens", repr(name), "choose such a name")
-        raise KitError(problem, ExitCode.USAGE)
+    if name:
+        _check_name(name, "choose such a name")
     folder = paths.fleet_dirs()[0] / "hosts"
     if name and write:
         _refuse_existing(name)

@@ -17,9 +17,7 @@ from pydantic import BaseModel, ValidationError
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.spec import check, explain, strict_yaml
 from kit.spec.model import Fleet, FleetFile, HostSpec, Lock
-from kit.spec.select import select, targets
-
-__all__ = ["load_document", "load_examples", "load_fleet", "load_fleets", "load_host", "select"]
+from kit.spec.select import targets
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -10,7 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
+NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 """A host, group, image or profile: lower-case letters, digits, hyphens."""
 Address = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.:-]{0,252}$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -29,6 +30,8 @@ HostKey = Annotated[
     str, StringConstraints(pattern=r"^(ssh-ed25519|ecdsa-sha2-nistp(256|384|521)|ssh-rsa) [A-Za-z0-9+/]{32,2048}={0,3}$")
 ]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+:~-]{0,99}$")]
+DriverVersion = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,5}(\.[0-9]{1,5}){1,3}$")]
+"""Numbers that can be compared, e.g. 580.65.06: below a word like `latest` nothing would ever be."""
 Network = IPv4Network | IPv6Network
 KeyFile = Annotated[str, StringConstraints(pattern=r"^~?(/\.?[A-Za-z0-9_-][A-Za-z0-9_.-]*)+$")]
 """A file on the control machine, from / or ~/; no character that ssh or a shell would expand, no ``..``."""
@@ -52,7 +55,7 @@ class Connection(_Spec):
 class Driver(_Spec):
     """Who installs the NVIDIA driver and Fabric Manager; which versions is the lock's business."""
 
-    minimum: Version = Field(description="Lowest driver accepted, e.g. 580.65.06; CUDA 13 needs 580.")
+    minimum: DriverVersion = Field(description="Lowest driver accepted, e.g. 580.65.06; CUDA 13 needs 580.")
     manage: Literal["check", "install"] = "check"
     packages: tuple[PackageName, ...] = Field((), description="For `install`: taken from the operator's own apt source.")
     fabric_manager: bool = True

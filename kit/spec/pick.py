@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kit import paths
-from kit.spec.load import load_fleets, select
+from kit.spec.load import load_fleets
+from kit.spec.select import select
 from kit.spec.target import Target
 
 

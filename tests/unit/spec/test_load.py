@@ -44,6 +44,7 @@ def test_the_shipped_example_is_the_documented_node_and_nobodys_host() -> None:
         ('"10.3"', "10.3", "spec.wrong_type", "gpus.compute_capability", 'write it in quotes: "10.3"'),
         ("persistence: true", 'persistence: "true"', "spec.wrong_type", "gpus.persistence", "write true or false without quotes"),
         ("mig: false", "mig: no", "yaml.ambiguous", "gpus.mig", 'write true or false, or "no" in quotes when text is meant'),
+        ('"580.65.06"', '"latest"', "spec.bad_text", "gpus.driver.minimum", "/sys/module/nvidia/version"),
         ("manage: check", "manage: instal", "spec.bad_choice", "gpus.driver.manage", "did you mean 'install'?"),
         ("192.0.2.1/32", "192.0.2.1/24", "spec.wrong_type", "network.engine.from[0]", "clear the host bits: 192.0.2.0/24"),
         ("schema_version: 1", "schema_version: 2", "spec.bad_choice", "schema_version", ""),
