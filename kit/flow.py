@@ -191,12 +191,13 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
                 jobs[one.target] = plan
 
         each(work, forks(targets), look)
-        body = "\n".join(text.plan_text(one.plan, verbose) for one in work if one.plan)
+        body = "\n".join(text.plan_text(one.plan, verbose, brief=True) for one in work if one.plan)
         if jobs:
             again = _apply(work, jobs, run, reboot)
             if again:
                 _apply(work, again, run, reboot=False)
-        done = "\n".join(f"{one.name}: {one.result['outcome']}" for one in work if "outcome" in one.result)
+        # Of several hosts the table says it.
+        done = "\n".join(f"{one.name}: {one.result['outcome']}" for one in work if "outcome" in one.result and len(work) == 1)
         return finish("provision", run, work, "\n".join(x for x in (body, done) if x))
 
 

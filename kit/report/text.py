@@ -45,16 +45,19 @@ DIFF_LINES = 40
 """Lines of one file's diff shown unless everything is asked for."""
 
 
-def plan_text(plan: Plan, verbose: bool = False, where: Look | None = None) -> str:
+def plan_text(plan: Plan, verbose: bool = False, where: Look | None = None, brief: bool = False) -> str:
     """The dry run: what would change by area with diffs, what is refused, all of it, with the next step.
 
-    What is kept is only counted, unless ``verbose``.
+    What is kept is only counted, unless ``verbose``. ``brief``: a line a change, for after it was done; refusals stay whole.
     """
     where = where or look()
     parts: list[RenderableType] = [Text.assemble((one_line(plan.host), "bold"), ": ", plan_summary(plan))]
     shown = [s for s in plan.steps if s.action in (Action.CHANGE, Action.REBOOT) or (verbose and s.action is Action.KEEP)]
     for area, steps in words.by_area(shown).items():
         parts += [Text(), Text(one_line(area), style="bold underline" if where.colour else "")]
+        if brief and not verbose:
+            parts += [_line(step) for step in steps]
+            continue
         parts += [part for same in words.alike(steps) for part in _step(same, verbose, where)]
     refused = plan.of(Action.REFUSE)
     if refused:
@@ -176,6 +179,14 @@ def _step(same: Sequence[Step], verbose: bool, where: Look) -> Iterable[Renderab
         yield Padding(Text(line.text, style=_DIFF_STYLES[line.kind], overflow="fold"), (0, 0, 0, 12))
     if len(lines) > most:
         yield Padding(Text(f"and {len(lines) - most} more lines; --verbose shows them", style="dim"), (0, 0, 0, 12))
+
+
+def _line(step: Step) -> RenderableType:
+    """A change in one line; the whole of it is in the report."""
+    head = (f"{words.SYMBOLS[step.action]} {step.action.value:<6}", STYLES[step.action])
+    line = Text.assemble("  ", head, "  ", (one_line(step.id), "bold"), "  ", one_line(step.reason))
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
 
 
 def _pair(expected: str, found: str, where: Look) -> Iterable[RenderableType]:

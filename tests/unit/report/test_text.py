@@ -158,3 +158,13 @@ def test_text_from_a_host_cannot_drive_the_terminal(hostile: str) -> None:
     ):
         assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\u2028\ud800]", shown)
         assert "markup" not in hostile or "[bold red]markup[/]" in shown
+
+
+def test_after_an_apply_a_change_is_one_line_and_a_refusal_is_whole() -> None:
+    plan = sample.plan(steps=(*sample.REFUSE, *sample.STEPS))
+    shown = text.plan_text(plan, where=PLAIN, brief=True)
+    assert "+++" in text.plan_text(plan, where=PLAIN)
+    assert "+++" not in shown
+    assert all(sum(f" {step.id} " in line for line in shown.splitlines()) == 1 for step in plan.of(Action.CHANGE))
+    assert all(step.next in " ".join(shown.split()) for step in sample.REFUSE)
+    assert "+++" in text.plan_text(plan, verbose=True, where=PLAIN, brief=True)
