@@ -5,20 +5,19 @@ Each act runs a command, shows it, and checks its exit code; the first that ends
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kit import paths
 from kit.apply.ssh import Remote
 from kit.errors import ExitCode, KitError, failure
 from kit.outcome import Outcome
+from kit.record import read
+from kit.record.model import REPORT
 from kit.sim import flow as sim
 from kit.spec.load import load_fleets
 from kit.spec.select import select
@@ -37,58 +36,26 @@ sed -i 's/"live-restore": true/"live-restore": false/' /etc/docker/daemon.json
 """What a colleague in a hurry leaves behind: a slow core, an unheld package, an open engine port, no live-restore."""
 
 
-@dataclass(frozen=True)
-class Act:
-    """One command of the demo and the exit code it must end with."""
-
-    title: str
-    words: tuple[str, ...]
-    expect: int
-
-
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)  # noqa: T201 - the demo is a narration on a terminal
 
 
-def _run(act: Act) -> float:
-    """Run one act with its output shown as it comes. Raises KitError(GATE_FAILED) when it ends otherwise than declared."""
-    _say(f"\n=== {act.title}\n$ invoke {shlex.join(act.words)}")
+def _act(title: str, words: Sequence[str], expect: int) -> float:
+    """Run one command with its output shown as it comes; the seconds it took.
+
+    Raises KitError(GATE_FAILED) when it ends otherwise than declared.
+    """
+    _say(f"\n=== {title}\n$ invoke {shlex.join(words)}")
     started = time.monotonic()
-    done = subprocess.run([str(PROGRAM), *act.words], cwd=paths.ROOT, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    done = subprocess.run([str(PROGRAM), *words], cwd=paths.ROOT, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     seconds = time.monotonic() - started
     _say(f"    exit {done.returncode}, {seconds:.1f} s")
-    if done.returncode != act.expect:
+    if done.returncode != expect:
+        expected, found = f"exit {expect}", f"exit {done.returncode}"
         raise KitError(
-            failure(
-                "demo.exit",
-                f"invoke {shlex.join(act.words)}",
-                f"exit {act.expect}",
-                f"exit {done.returncode}",
-                "read its output above",
-            ),
-            ExitCode.GATE_FAILED,
+            failure("demo.exit", f"invoke {shlex.join(words)}", expected, found, "read its output above"), ExitCode.GATE_FAILED
         )
     return seconds
-
-
-def _result(words: Sequence[str], expect: int) -> dict[str, Any]:
-    """One command's JSON document."""
-    done = subprocess.run(
-        [str(PROGRAM), *words, "--format", "json"], cwd=paths.ROOT, stdin=subprocess.DEVNULL, capture_output=True, check=False
-    )
-    if done.returncode != expect:
-        raise KitError(
-            failure(
-                "demo.exit",
-                f"invoke {shlex.join(words)}",
-                f"exit {expect}",
-                f"exit {done.returncode}",
-                done.stderr.decode()[-2000:],
-            ),
-            ExitCode.GATE_FAILED,
-        )
-    document: dict[str, Any] = json.loads(done.stdout)
-    return document
 
 
 def _sabotage(name: str) -> None:
@@ -98,7 +65,9 @@ def _sabotage(name: str) -> None:
     _say(f"\n=== Someone breaks {name} by hand\n# ssh {name}{SABOTAGE.rstrip()}")
     done = remote.run(remote.privileged(["sh", "-s"]), SABOTAGE.encode(), 60.0)
     if done.status:
-        raise KitError(failure("demo.sabotage", name, "exit 0", f"{done.status}: {done.stderr}", ""), ExitCode.INTERNAL)
+        found = f"exit {done.status}: {done.stderr.strip()}"
+        step = "a simulated host lacks what is broken here: report it with this output"
+        raise KitError(failure("demo.sabotage", name, "exit 0", found, step), ExitCode.INTERNAL)
 
 
 def run(keep: bool = False) -> Outcome:
@@ -107,8 +76,9 @@ def run(keep: bool = False) -> Outcome:
     times: dict[str, float] = {}
 
     def act(title: str, *words: str, expect: int = ExitCode.OK) -> None:
-        times[title] = _run(Act(title, words, expect))
+        times[title] = _act(title, words, expect)
 
+    earlier = {run.id for run in read.list_runs(paths.runs_dir())}
     cold = not (paths.cache_dir() / "sim").is_dir()
     try:
         for name in HOSTS:
@@ -120,16 +90,18 @@ def run(keep: bool = False) -> Outcome:
         act("See the drift", "drift", "--host", TOGETHER, expect=ExitCode.MIXED)
         act("Repair it", "provision", "--host", TOGETHER)
         act("Verify, from inside and from outside", "verify", "--host", HOSTS[0])
-        latest = _result(["record.list"], ExitCode.OK)["result"]
     finally:
         if not keep:
             _quietly(lambda: [sim.down(name) for name in HOSTS])
     seconds = time.monotonic() - started
+    runs = [run for run in reversed(read.list_runs(paths.runs_dir())) if run.id not in earlier and {*run.hosts} <= {*HOSTS}]
+    records = "\n".join(f"  {run.task:10} {run.path / REPORT}" for run in runs)
     rows = "\n".join(f"  {value:6.1f} s  {title}" for title, value in times.items())
     start = "cold: root file system built" if cold else "warm: from the cache"
     hint = "hosts left running: invoke sim.status; invoke sim.down" if keep else "simulated hosts removed"
-    body = f"{rows}\n  {seconds:6.1f} s  in all ({start})\n{hint}\n"
-    return Outcome("demo", result={"seconds": seconds, "cold": cold, "acts": times, "records": latest}, text=body)
+    body = f"{rows}\n  {seconds:6.1f} s  in all ({start})\n{hint}\nreports, each in the folder of its record:\n{records}\n"
+    result = {"seconds": seconds, "cold": cold, "acts": times, "records": [run.path for run in runs]}
+    return Outcome("demo", result=result, text=body)
 
 
 def _quietly(tidy: Callable[[], object]) -> None:
