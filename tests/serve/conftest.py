@@ -72,10 +72,19 @@ def reference(folder: Path, nodes: tuple[LoopbackNode, LoopbackNode]) -> Referen
         outputs, _ = numeric.decode(engine, prompts, size)
     who = node.identity()
     made = Reference(
-        numerics=node.profile.numerics, profile=node.profile.name, image_id=str(who.image_id), tokens=size.tokens,
-        weights_sha256=str(who.weights_sha256), argv_sha256=str(who.argv_sha256), prompts_sha256=prompts.sha256(), outputs=outputs,
-        run="test", recorded=datetime.now(UTC).isoformat(), replaces=None, reason="made by the test itself",
-    )  # fmt: skip
+        numerics=node.profile.numerics,
+        profile=node.profile.name,
+        image_id=str(who.image_id),
+        tokens=size.tokens,
+        weights_sha256=str(who.weights_sha256),
+        argv_sha256=str(who.argv_sha256),
+        prompts_sha256=prompts.sha256(),
+        outputs=outputs,
+        run="test",
+        recorded=datetime.now(UTC).isoformat(),
+        replaces=None,
+        reason="made by the test itself",
+    )
     reference_store.store(fleet, made, signer)
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from pathlib import Path
@@ -19,6 +20,7 @@ from kit.router.flow import Pool, Timeline
 from kit.router.model import State
 from tests.serve.loopback import LoopbackNode, free_port, router
 
+log = logging.getLogger("serve")
 pytestmark = [pytest.mark.serve, pytest.mark.timeout(1800)]
 Nodes = tuple[LoopbackNode, LoopbackNode]
 
@@ -69,7 +71,7 @@ def test_join_serve_leave(nodes: Nodes, passes: dict[str, Pass], pool: Pool) -> 
     assert [(r.status, r.finish, r.tokens) for r in made] == [(200, "length", 60)] * 6
     markers = [node.membership() for node in nodes]
     assert [m.state for m in markers if m is not None] == [State.LEFT, State.LEFT]
-    print("\n".join(f"{at:8.2f} s  {what}" for at, what in line.events))
+    log.info("%s", "\n".join(f"{at:8.2f} s  {what}" for at, what in line.events))
 
 
 def test_routers_are_made_to_agree_again(nodes: Nodes, passes: dict[str, Pass], pool: Pool, folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from pathlib import Path
@@ -20,6 +21,7 @@ from kit.router.rollout import End, Step
 from kit.router.rollout_run import begin, carry_out, plan, read
 from tests.serve.loopback import LoopbackNode
 
+log = logging.getLogger("serve")
 pytestmark = [pytest.mark.serve, pytest.mark.timeout(1800)]
 
 
@@ -83,7 +85,7 @@ def test_a_bad_release_rolls_itself_back_while_streams_go_on(
     finally:
         stop.set()
         thread.join()
-    print("\n".join(f"{at:8.2f} s  {what}" for at, what in line.events))
+    log.info("%s", "\n".join(f"{at:8.2f} s  {what}" for at, what in line.events))
     assert end is End.ROLLED_BACK
     failed = [event for event in events if not event.ok]
     assert [(event.node, event.step) for event in failed] == [(canary.name, Step.GATE)]
@@ -92,7 +94,7 @@ def test_a_bad_release_rolls_itself_back_while_streams_go_on(
     assert canary.release() == "float32"
     assert disagreements(pool.listed(), {node.url: "tiny" for node in nodes}) == ()
     broken = [reply for reply in made if reply.status != 200 or reply.finish != "length" or reply.tokens != 8]
-    print(f"{len(made)} streams meanwhile, {len(broken)} broken")
+    log.info("%s", f"{len(made)} streams meanwhile, {len(broken)} broken")
     assert made and not broken
     for node in nodes:
         flow.leave(node, pool, "run", "test", line)
