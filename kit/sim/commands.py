@@ -24,10 +24,14 @@ def run(command: Sequence[str | Path], timeout_s: float = 120) -> str:
             ExitCode.INTERNAL,
         ) from None
     except subprocess.TimeoutExpired:
-        raise KitError(failure("sim.command", where, f"an end in {timeout_s:.0f} s", "none"), ExitCode.TIMEOUT) from None
+        raise KitError(
+            failure("sim.command", where, f"an end in {timeout_s:.0f} s", "none", "look at this machine's load, then again"),
+            ExitCode.TIMEOUT,
+        ) from None
     if done.returncode != 0:
         tail = (done.stderr or done.stdout).decode(errors="replace").strip()[-600:]
-        raise KitError(failure("sim.command", where, "exit 0", f"exit {done.returncode}: {tail}"), ExitCode.INTERNAL)
+        step = "mend what it says; `invoke doctor` tells what this machine lacks"
+        raise KitError(failure("sim.command", where, "exit 0", f"exit {done.returncode}: {tail}", step), ExitCode.INTERNAL)
     return done.stdout.decode(errors="replace")
 
 

@@ -24,7 +24,8 @@ def _check_name(name: str) -> None:
         TypeAdapter(Name).validate_python(name)
     except ValidationError as error:
         raise KitError(
-            failure("sim.name", "--name", "lower-case letters, digits and hyphens", repr(name)), ExitCode.USAGE
+            failure("sim.name", "--name", "lower-case letters, digits and hyphens", repr(name), "choose such a name"),
+            ExitCode.USAGE,
         ) from error
 
 

@@ -182,10 +182,9 @@ def _wait(places: Places, state: HostState, patience_s: float) -> None:
         found = "no answer" if alive else "the host ended"
         log = places.host(state.name).supervisor_log
         said = log.read_text(errors="replace")[-800:] if log.exists() else ""
-        raise KitError(
-            failure("sim.boot", f"simulated host {state.name}", f"ssh within {patience_s:.0f} s", f"{found}: {said} {tail}"),
-            ExitCode.TIMEOUT,
-        )
+        expected, found = f"ssh within {patience_s:.0f} s", f"{found}: {said} {tail}"
+        step = "what its console said last is in `found`; on a busy machine try again"
+        raise KitError(failure("sim.boot", f"simulated host {state.name}", expected, found, step), ExitCode.TIMEOUT)
 
 
 def _declare(places: Places, fresh: str | None) -> None:

@@ -35,7 +35,9 @@ def missing(runtime: Runtime = "nspawn") -> list[Failure]:
             failure("sim.requirement", str(KEYRING), "Debian's archive keys", "not found", "install debian-archive-keyring")
         )
     if not Path("/proc/self/ns/net").exists():
-        found.append(failure("sim.requirement", "the kernel of this machine", "network namespaces", "none"))
+        found.append(
+            failure("sim.requirement", "the kernel of this machine", "network namespaces", "none", "use another machine")
+        )
     return found
 
 

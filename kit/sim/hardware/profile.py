@@ -191,12 +191,15 @@ def expand(document: dict[str, Any]) -> Profile:
 def load(name: str) -> Profile:
     """The profile of that name. Raises KitError(USAGE, ``sim.profile``) when there is none or the file is wrong."""
     if name not in names():
-        raise KitError(failure("sim.profile", "--profile", f"one of {', '.join(names())}", name), ExitCode.USAGE)
+        raise KitError(
+            failure("sim.profile", "--profile", f"one of {', '.join(names())}", name, "choose one of these"), ExitCode.USAGE
+        )
     try:
         return expand(_document(name))
     except (ValidationError, ValueError, KeyError, IndexError) as error:
         raise KitError(
-            failure("sim.profile", str(PROFILES / f"{name}.yml"), "a valid profile", str(error)), ExitCode.USAGE
+            failure("sim.profile", str(PROFILES / f"{name}.yml"), "a valid profile", str(error), "correct the file"),
+            ExitCode.USAGE,
         ) from error
 
 

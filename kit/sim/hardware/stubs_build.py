@@ -48,7 +48,5 @@ def build(folder: Path) -> None:
         )  # fmt: skip
         newest = newest_libc(run(["objdump", "-T", target]))
         if newest > GUEST_LIBC:
-            raise KitError(
-                failure("sim.stub_libc", name, f"symbols of libc {GUEST_LIBC[0]}.{GUEST_LIBC[1]} or older", f"{newest}"),
-                ExitCode.INTERNAL,
-            )
+            expected, step = f"symbols of libc {'.'.join(map(str, GUEST_LIBC))} or older", "report it with this machine's gcc"
+            raise KitError(failure("sim.stub_libc", name, expected, ".".join(map(str, newest)), step), ExitCode.INTERNAL)
