@@ -62,7 +62,10 @@ def list_runs(runs_dir: Path) -> list[RunSummary]:
 def show(run_dir: Path) -> RunRecord:
     """All that is recorded about a run, typed. Raises KitError(USAGE, ``record.not_found``) when there is no folder."""
     if not run_dir.is_dir():
-        raise KitError(failure("record.not_found", str(run_dir), "a run's folder", "nothing there"), ExitCode.USAGE)
+        raise KitError(
+            failure("record.not_found", str(run_dir), "a run's folder", "nothing there", "see `invoke record.list`"),
+            ExitCode.USAGE,
+        )
     problems: list[str] = []
     document = run_document(run_dir, problems)
     hosts: dict[str, HostRecord] = {}
