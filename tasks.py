@@ -326,6 +326,30 @@ def leave(targets: list[Target], reason: str = "an operator's word", stop: bool 
 
 
 @command(hosts=True)
+def reconcile(targets: list[Target]) -> Outcome:
+    """For a timer: hosts that stopped come back through their gates."""
+    from kit.router import commands
+
+    return commands.reconcile(targets)
+
+
+@command(hosts=True, help={"reason": "Kept on the host, shown by status."})
+def quarantine(targets: list[Target], reason: str) -> Outcome:
+    """Take hosts out, until release."""
+    from kit.router import commands
+
+    return commands.quarantine(targets, reason)
+
+
+@command(hosts=True)
+def release(targets: list[Target]) -> Outcome:
+    """End a quarantine; the hosts still need a pass to join."""
+    from kit.router import commands
+
+    return commands.release(targets)
+
+
+@command(hosts=True)
 def status(targets: list[Target]) -> Outcome:
     """Who serves: drift, engine, gate, membership, routers."""
     from kit.router import commands
@@ -409,7 +433,24 @@ def _group(**tasks: KitTask) -> Collection:
 
 
 namespace = Collection(
-    start, stop, smoke, join, leave, status, doctor, probe, plan, provision, drift, verify, demo, patch_check, build_image
+    start,
+    stop,
+    smoke,
+    join,
+    leave,
+    status,
+    reconcile,
+    quarantine,
+    release,
+    doctor,
+    probe,
+    plan,
+    provision,
+    drift,
+    verify,
+    demo,
+    patch_check,
+    build_image,
 )
 namespace.add_collection(_group(init=fleet_init, check=fleet_check, lock=fleet_lock, schema=fleet_schema), "fleet")
 namespace.add_collection(_group(check=engine_check, show=engine_show), "engine")

@@ -32,9 +32,10 @@ from kit.plan.make import make_plan
 from kit.plan.wanted import wanted
 from kit.record.store import Run
 from kit.router import flow
+from kit.router import reconcile as coming_back
 from kit.router.flow import Pool, Timeline
 from kit.router.host import HostNode
-from kit.router.model import RouterFile, Worker
+from kit.router.model import RouterFile, State, Worker
 from kit.spec.load import load_document
 from kit.spec.pick import pick
 from kit.spec.target import Target
@@ -233,6 +234,53 @@ def leave(targets: Sequence[Target], reason: str, stop_engine: bool) -> Outcome:
     return _with_pool(
         "leave", targets, lambda one, node, pool, run, line: flow.leave(node, pool, run.id, reason, line, stop_engine)
     )
+
+
+def reconcile(targets: Sequence[Target]) -> Outcome:
+    """For a timer: nodes that stopped come back through their gates, routers are made to agree."""
+    with recorded("reconcile", targets) as (run, work), ExitStack() as stack:
+        pool, line = flow.open_pool(router_file(), stack), Timeline()
+        nodes: dict[str, HostNode] = {}
+
+        def look(one: Work) -> None:
+            nodes[one.name] = _node(one, run)
+
+        each(work, forks(targets), look)
+        done, left = coming_back.reconcile(list(nodes.values()), pool, run, line)
+        for one in work:
+            one.result["reconcile"] = done.get(one.name, "not reached")
+            mine = [f for f in left if one.name in f.where or (one.name in nodes and nodes[one.name].url in f.where)]
+            if mine:
+                one.fail(KitError(mine, ExitCode.GATE_FAILED))
+        run.put("timeline", {"events": line.plain()})
+        body = "\n".join(f"{name}: {said}" for name, said in done.items())
+        return finish("reconcile", run, work, body)
+
+
+def quarantine(targets: Sequence[Target], reason: str) -> Outcome:
+    """Out of the routers, streams end first, and out until `release`."""
+
+    def do(one: Work, node: HostNode, pool: Pool, run: Run, line: Timeline) -> None:
+        flow.leave(node, pool, run.id, reason, line)
+        one.result["quarantine_id"] = coming_back.quarantine(node, run.id, reason, line)
+
+    return _with_pool("quarantine", targets, do)
+
+
+def release(targets: Sequence[Target]) -> Outcome:
+    """End a quarantine: the host is out, and may be gated and joined."""
+    with recorded("release", targets) as (run, work):
+
+        def do(one: Work) -> None:
+            node = _node(one, run)
+            marker = node.membership()
+            if marker is None or marker.state != "quarantined":
+                found = str(marker.state) if marker is not None else "never joined"
+                raise KitError(failure("release.none", one.name, "a quarantined host", found, "nothing to do"), ExitCode.USAGE)
+            node.mark(flow.membership(State.LEFT, run.id, reason=f"released from quarantine {marker.quarantine_id}"))
+
+        each(work, forks(targets), do)
+        return finish("release", run, work, "\n".join(f"{one.name}: released" for one in work if not one.failures))
 
 
 def status(targets: Sequence[Target]) -> Outcome:

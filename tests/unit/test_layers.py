@@ -51,6 +51,7 @@ EDGES = {
     "kit.router.flow": "talks to nodes and routers",
     "kit.router.commands": "runs the stages of serving",
     "kit.router.host": "talks to a host",
+    "kit.router.reconcile": "talks to nodes and routers",
     "kit.router.rollout_run": "carries a rollout out",
     "kit.router.node": "names what the edges of a node do",
     "kit.spec.commands": "reads and writes fleet folders",
