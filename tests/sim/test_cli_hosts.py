@@ -97,7 +97,7 @@ def test_different_ends_are_8_with_a_table_that_names_them_and_the_others_are_do
 def test_one_apply_that_fails_is_11_there_and_0_on_the_other(names: list[str], call: Callable[..., Ran], on_host: OnHost) -> None:
     good, bad = names[:2]
     for name in (good, bad):
-        on_host(name, "sudo rm /etc/b300kit/cpu.json")
+        on_host(name, "sudo rm -f /etc/b300kit/cpu.json")
     drop = "[Service]\\nExecStartPre=/bin/false\\n"
     folder = "/run/systemd/system/b300kit-cpu.service.d"
     on_host(bad, f"sudo sh -c 'mkdir -p {folder}; printf \"{drop}\" > {folder}/x.conf; systemctl daemon-reload'")
@@ -117,7 +117,7 @@ def test_a_second_operator_is_told_who_works_there_and_the_free_host_is_done(
 ) -> None:
     taken, free = names[:2]
     for name in (taken, free):
-        on_host(name, "sudo rm /etc/b300kit/cpu.json")
+        on_host(name, "sudo rm -f /etc/b300kit/cpu.json")
     first = start("provision", "--host", taken, B300KIT_FLEET=fleet, B300KIT_RUNS=tmp_path / "first")
     until(lambda: list((tmp_path / "first").glob("2*/hosts/*/stages.jsonl")))
     # Stopped, not raced: it holds the lock for as long as the others need, and has not yet changed anything.
