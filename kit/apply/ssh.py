@@ -128,19 +128,6 @@ class Remote:
             code, expected, found, what_next = problem
             raise KitError(failure(code, self.where, expected, found, what_next), ExitCode.UNREACHABLE)
 
-    def close(self) -> None:
-        """End the shared connection, when there is one."""
-        c = self.connection
-        options = ssh_options(c, self.name, self.connect_timeout_s)
-        subprocess.run(
-            ["ssh", *options, "-p", str(c.port), "-l", c.user, "-O", "exit", "--", c.address],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=10,
-            check=False,
-        )
-
 
 # $1: file, $2: status for "held by another", $3: longest silence, $4: who (only to be read in /proc/PID/cmdline).
 _SCRIPT = r"""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kit.apply.ssh import Remote
+from kit.apply.ssh import Remote, ssh_options
 from kit.spec.model import Connection
 
 SSHD = shutil.which("sshd", path="/usr/sbin:/usr/bin:/sbin")
@@ -58,6 +58,13 @@ def other_key(directory: Path) -> str:
     return _key(directory / "other")
 
 
+def end_shared(remote: Remote) -> None:
+    """End the shared connection, when there is one; the kit leaves that to ControlPersist."""
+    c = remote.connection
+    command = ["ssh", *ssh_options(c, remote.name), "-p", str(c.port), "-l", c.user, "-O", "exit", "--", c.address]
+    subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=False)
+
+
 @pytest.fixture
 def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # pytest's own directories are too deep for a unix socket.
@@ -99,7 +106,7 @@ def sshd(tmp_path: Path, runtime: Path) -> Iterator[Server]:
     else:
         pytest.fail((tmp_path / "log").read_text())
     yield server
-    server.remote().close()
+    end_shared(server.remote())
     process.terminate()
     process.wait()
     shutil.rmtree(runtime)

@@ -19,7 +19,7 @@ from kit.apply.ssh import Remote, host_lock, ssh_options
 from kit.apply.ssh_errors import host_failure
 from kit.errors import ExitCode, KitError
 
-from .loopback_sshd import Server, free_port, other_key
+from .loopback_sshd import Server, end_shared, free_port, other_key
 
 
 def fails(remote: Remote, command: list[str], timeout_s: float = 10, stdin: bytes = b"") -> KitError:
@@ -39,7 +39,7 @@ def test_arguments_reach_the_command_unchanged(sshd: Server) -> None:
     assert sshd.remote().run(["sh", "-c", 'printf %s "$1"', "x", hostile]).stdout.decode() == hostile
 
 
-def test_the_second_command_shares_the_connection_and_close_ends_it(sshd: Server, runtime: Path) -> None:
+def test_the_second_command_shares_the_connection(sshd: Server, runtime: Path) -> None:
     remote = sshd.remote()
     remote.run(["echo"])
     sockets = [p for p in (runtime / "b300kit").iterdir() if p.is_socket()]
@@ -48,7 +48,7 @@ def test_the_second_command_shares_the_connection_and_close_ends_it(sshd: Server
     sshd.process.terminate()
     sshd.process.wait()
     assert remote.run(["echo", "still"]).stdout == b"still\n"
-    remote.close()
+    end_shared(remote)
     assert fails(remote, ["echo"]).failures[0].code == "ssh.unreachable"
 
 
@@ -160,7 +160,10 @@ def test_the_second_operator_is_told_who_holds_the_lock(sshd: Server) -> None:
         with pytest.raises(KitError) as caught, host_lock(sshd.remote(), "bob"):
             pytest.fail("two holders")
         assert caught.value.exit_code is ExitCode.LOCKED
-        assert caught.value.failures[0].found == "held by ann@desk pid 7"
+        # Simulated hosts that somebody works on right now share this machine's /proc, so more holders may be listed.
+        holders = caught.value.failures[0].found.removeprefix("held by ").split(" and ")
+        assert "ann@desk pid 7" in holders
+        assert "bob" not in holders
     with host_lock(sshd.remote(), "bob"):
         pass
 
