@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import posixpath
+import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import docker
 import requests
@@ -131,33 +133,40 @@ class Docker:
 
     def configuration(self, image: str) -> bytes:
         """The image's configuration document, whose hash is its id."""
-        with self._saved(image) as folder:
-            return (folder / f"{image}.json").read_bytes()
+        with self._saved(image) as archive:
+            return _member(archive, f"{image}.json").read()
 
     @contextmanager
     def layers(self, image: str) -> Iterator[Path]:
         """A folder of the image's uncompressed layers, each under its hash in hex; gone afterwards."""
-        with self._saved(image) as folder:
-            files = json.loads((folder / "manifest.json").read_text())[0]["Layers"]
-            names = json.loads((folder / f"{image}.json").read_text())["rootfs"]["diff_ids"]
-            for name, file in zip(names, files, strict=True):
-                target = folder / name.removeprefix("sha256:")
-                if not target.exists():
-                    (folder / file).resolve().rename(target)
-            yield folder
+        with tempfile.TemporaryDirectory(dir=self._places.cache, prefix="layers-") as scratch:
+            with self._saved(image) as archive:
+                files = json.load(_member(archive, "manifest.json"))[0]["Layers"]
+                names = json.load(_member(archive, f"{image}.json"))["rootfs"]["diff_ids"]
+                for name, file in zip(names, files, strict=True):
+                    with (Path(scratch) / name.removeprefix("sha256:")).open("wb") as target:
+                        shutil.copyfileobj(_member(archive, file), target)
+            yield Path(scratch)
 
     @contextmanager
-    def _saved(self, image: str) -> Iterator[Path]:
-        with tempfile.TemporaryDirectory(dir=self._places.cache, prefix="layers-") as scratch:
+    def _saved(self, image: str) -> Iterator[tarfile.TarFile]:
+        with tempfile.NamedTemporaryFile(dir=self._places.cache, prefix="saved-") as file:
             with _told("save"):
-                archive = Path(scratch) / "image.tar"
-                with archive.open("wb") as file:
-                    for data in self._client.images.get(image).save():
-                        file.write(data)
-            with tarfile.open(archive) as tar:
-                tar.extractall(scratch, filter="data")
-            archive.unlink()
-            yield Path(scratch)
+                for data in self._client.images.get(image).save():
+                    file.write(data)
+            file.seek(0)
+            with tarfile.open(fileobj=file) as archive:
+                yield archive
+
+
+def _member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    """A file of an archive; the daemon saves a layer that it has twice as a link."""
+    member = archive.getmember(name)
+    if member.issym():
+        member = archive.getmember(posixpath.normpath(posixpath.join(posixpath.dirname(name), member.linkname)))
+    file = archive.extractfile(member)
+    assert file is not None
+    return file
 
 
 @contextmanager
