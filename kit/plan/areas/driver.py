@@ -102,7 +102,15 @@ def _versions(spec: HostSpec, lock: Lock, facts: Facts, packages: list[Step]) ->
         _locked("driver.lock", "loaded driver", loaded, lock.driver),
         *_fabric_manager(spec, lock, facts, loaded),
     ]
-    return [_after_install(step, packages) for step in found] if spec.gpus.driver.manage == "install" else found
+    if spec.gpus.driver.manage == "check" or any(p.action is Action.REFUSE for p in packages):
+        return found
+    return [step if step.id in unresolved(lock) else _after_install(step, packages) for step in found]
+
+
+def unresolved(lock: Lock) -> frozenset[str]:
+    """Steps that the lock itself fails: neither packages nor a reboot mend those."""
+    versions = {"driver.lock": lock.driver, "fabric_manager.lock": lock.fabric_manager}
+    return frozenset(id for id, locked in versions.items() if locked is None)
 
 
 BEFORE_REBOOT = ("gpu.", "driver.", "fabric_manager.", "burn_in.", "docker.cdi")
@@ -122,11 +130,12 @@ def after_reboot(spec: HostSpec, lock: Lock, facts: Facts, steps: Sequence[Step]
     coming = bool(pending(packages)) or not is_known(loaded) or loaded != lock.driver
     if answering or not (ours and packages and coming):
         return list(steps)
-    return [_put_off(s) if s.id.startswith(BEFORE_REBOOT) and s not in packages else s for s in steps]
+    told = {*unresolved(lock), *(s.id for s in packages)}
+    return [_put_off(s) if s.id.startswith(BEFORE_REBOOT) and s.id not in told else s for s in steps]
 
 
 def _put_off(step: Step) -> Step:
-    if step.action not in (Action.REFUSE, Action.CHANGE) or step.found == "null":
+    if step.action not in (Action.REFUSE, Action.CHANGE):
         return step
     reason = "no GPU answers before the driver of this plan is loaded by a reboot; judged and set then"
     return Step(id=step.id, action=Action.REBOOT, reason=reason, expected=step.expected, found=step.found, role="reboot")
@@ -182,7 +191,7 @@ def _fabric_manager(spec: HostSpec, lock: Lock, facts: Facts, loaded: str | Unkn
 
 def _after_install(step: Step, packages: list[Step]) -> Step:
     """With ``install``, what does not match is mended by the packages of this plan, then a reboot that loads them."""
-    if step.action is not Action.REFUSE or any(p.action is Action.REFUSE for p in packages) or step.found == "null":
+    if step.action is not Action.REFUSE:
         return step
     waits = (
         "the packages of this plan and then a reboot"

@@ -36,6 +36,13 @@ def test_another_version_than_locked_is_installed_then_rebooted() -> None:
     assert {s.id for s in found.of(Action.REBOOT)} >= {"driver.lock", "reboot.host"}
 
 
+def test_what_the_lock_does_not_say_is_mended_by_no_reboot() -> None:
+    lock = LOCK.model_copy(update={"driver": None, "fabric_manager": None})
+    for facts in (world.provisioned_document(world.declared()), world.fresh_document(spec()) | {"gpu": {"unknown": "no driver"}}):
+        steps = {s.id: s.action for s in make_plan(spec(), lock, parse(facts)).steps}
+        assert steps["driver.lock"] is steps["fabric_manager.lock"] is Action.REFUSE
+
+
 def test_the_reboot_runs_only_when_asked_for() -> None:
     assert "reboot" not in role_variables(plan())["b300kit_roles"]
     assert role_variables(plan(), reboot=True)["b300kit_roles"][-1] == "reboot"
