@@ -10,14 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 from kit import paths
 from kit.apply import ansible, hostcheck
 from kit.apply.result import ApplyEvent
-from kit.apply.ssh import host_lock
 from kit.apply.variables import role_variables
 from kit.errors import ExitCode, KitError, failure
 from kit.facts.burn_in_run import burn_in as load_gpus
@@ -30,13 +29,12 @@ from kit.plan.areas import cores
 from kit.plan.make import make_plan
 from kit.plan.model import Action, Plan
 from kit.plan.wanted import wanted
-from kit.record import environment
 from kit.record.store import Run
 from kit.report import metrics, text
 from kit.spec.load import load_fleets
 from kit.spec.select import targets as all_targets
 from kit.spec.target import Target
-from kit.work import Work, each, finish, forks, recorded, remote
+from kit.work import Work, each, finish, forks, locked, recorded, remote
 
 log = logging.getLogger("kit.flow")
 
@@ -103,15 +101,17 @@ def probe(targets: Sequence[Target], measure_cores: bool = False, burn_in: bool 
     with recorded("probe", targets) as (run, work):
 
         def do(one: Work) -> None:
-            one.facts = _probe(one, run)
-            if measure_cores:
-                with run.host(one.name).stage("measure-cores"):
-                    measure(one.target, one.facts, remote(one.target))
-            if burn_in:
-                with run.host(one.name).stage("burn-in"):
-                    load_gpus(one.target, one.facts, remote(one.target))
-            if measure_cores or burn_in:
+            # A host that somebody provisions is not loaded, and one under load is not provisioned.
+            with locked(one, run) if measure_cores or burn_in else nullcontext():
                 one.facts = _probe(one, run)
+                if measure_cores:
+                    with run.host(one.name).stage("measure-cores"):
+                        measure(one.target, one.facts, remote(one.target))
+                if burn_in:
+                    with run.host(one.name).stage("burn-in"):
+                        load_gpus(one.target, one.facts, remote(one.target))
+                if measure_cores or burn_in:
+                    one.facts = _probe(one, run)
             one.result["facts"] = one.facts.model_dump(mode="json")
 
         each(work, forks(targets), do)
@@ -178,10 +178,9 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
         return plan(targets, verbose)
     with recorded("provision", targets) as (run, work), ExitStack() as locks:
         jobs: dict[Target, Plan] = {}
-        who = f"{environment.operator()} provision {run.id}"
 
         def look(one: Work) -> None:
-            still_held = locks.enter_context(host_lock(remote(one.target), who))
+            still_held = locks.enter_context(locked(one, run))
             plan = _look(one, run)
             one.result["planned"] = text.plan_summary(plan)
             if plan.refused or not _work_to_do(plan, reboot):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from kit import paths
-from kit.apply.ssh import Remote
+from kit.apply.ssh import Remote, host_lock
 from kit.cli.exit import of_findings, of_hosts
 from kit.errors import Failure, KitError
 from kit.facts.model import Facts
 from kit.outcome import HostOutcome, Outcome
 from kit.plan.model import Plan
-from kit.record import read
+from kit.record import environment, read
 from kit.record.store import Run
 from kit.report import text
 from kit.spec.target import Target
@@ -69,6 +69,11 @@ def each(work: Sequence[Work], forks: int, do: Callable[[Work], None]) -> None:
 def remote(target: Target) -> Remote:
     """Commands on the target."""
     return Remote(target.spec.connection, target.spec.name, target.fleet.ssh_connect_timeout_s)
+
+
+def locked(one: Work, run: Run) -> AbstractContextManager[Callable[[], None]]:
+    """The host's lock for this run, as :func:`kit.apply.ssh.host_lock`; who finds it held is told who runs what."""
+    return host_lock(remote(one.target), f"{environment.operator()} {run.task} {run.id}")
 
 
 @contextmanager

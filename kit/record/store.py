@@ -162,6 +162,11 @@ class Run(Room):
         return self.path.name
 
     @property
+    def task(self) -> str:
+        """The command."""
+        return self._document.task
+
+    @property
     def finished(self) -> bool:
         """Whether :meth:`finish` has been called."""
         return self._document.finished is not None

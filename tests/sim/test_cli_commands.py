@@ -10,9 +10,12 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from kit.apply.ssh import Remote, host_lock
 from kit.sim import flow
 from kit.sim.places import Places
 from tests.cli import OnHost, Ran, fleet_of, invoke, look
+
+from . import applying
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +98,16 @@ def test_cores_are_measured_where_a_process_can_run_and_never_on_a_joined_host(
     finally:
         on_host(node, "sudo rm -r /var/lib/b300kit")
     assert (refused.code, refused.codes) == (4, ["measure.joined"])
+
+
+def test_a_host_that_somebody_works_on_is_looked_at_but_not_loaded(node: str, call: Callable[..., Ran]) -> None:
+    connection = applying.target(node).spec.connection
+    with host_lock(Remote(connection, node), "ann@desk provision"):
+        for load in ("--measure-cores", "--burn-in"):
+            refused = call("probe", "--host", node, load)
+            assert (refused.code, refused.codes) == (12, ["host.locked"])
+            assert "ann@desk provision" in refused.document["failures"][0]["found"]
+        assert call("probe", "--host", node).code == 0
 
 
 def test_what_was_asked_for_as_files_is_there_and_the_host_is_as_it_was(
