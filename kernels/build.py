@@ -29,7 +29,7 @@ SOURCES = (
     "gemv/gemv.cu",
     "head/head.cu",
 )
-HEADERS = ("common/api.h", "common/device.cuh", "common/stream.cuh", "qkv/finish.cuh")
+HEADERS = ("common/api.h", "common/device.cuh", "common/stream.cuh", "gemv/write.cuh")
 ARCHITECTURES = ("sm_90a", "sm_103a")
 FLAGS = ("-std=c++17", "-O3", "-lineinfo", "-Xcompiler", "-fPIC,-Wall,-Wextra", "-Werror", "all-warnings", "-Xptxas", "-v")
 

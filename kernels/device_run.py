@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 
@@ -21,7 +22,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-OPS = ("boundary", "stats", "gate", "qkv", "gemv")
+OPS = ("boundary", "stats", "gate", "qkv", "qkvproj", "oproj", "gemv", "head")
 
 
 def run_tests(out: Path, folder: str) -> dict[str, object]:
@@ -83,7 +84,8 @@ def main() -> int:
         target.write_text(json.dumps(report, indent=1))
 
     save()
-    tests = [run_tests(args.out, folder) for folder in (*only, "peers")]
+    with ThreadPoolExecutor(4) as pool:  # the times are taken afterwards, alone
+        tests = list(pool.map(lambda folder: run_tests(args.out, folder), (*only, "peers")))
     report["tests"] = tests
     save()
     passed = {str(t["folder"]) for t in tests if t["exit"] == 0}

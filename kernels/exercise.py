@@ -9,8 +9,11 @@ import torch
 from .boundary import test_boundary as k1
 from .gate import test_gate as k4
 from .gemv import test_gemv as k6
+from .head import test_head as k6h
 from .launch import Launch
+from .oproj import test_oproj as k5
 from .qkv import test_qkv as k3
+from .qkvproj import test_qkvproj as k3b
 from .stats import test_stats as k2
 
 
@@ -26,9 +29,14 @@ def main() -> None:
             k4.run(k4.inputs(rows, device=device), k4.outputs(rows, device), launch=Launch(blocks, 8))
         for layout in ("v4", "v41"):
             k3.run(k3.inputs(rows, device=device, layout=layout), k3.outputs(rows, device), layout, launch=Launch(3))
-        for ranks in (1, 4, 8):
-            k6.run(k6.inputs(min(rows, 8), 256, 512, device=device), ranks=ranks)
-        count += 13
+        few = min(rows, 8)
+        for k, blocks in ((512, 3), (1280, 132), (8192, 2)):
+            k6.run(k6.inputs(few, 256, k, device=device), launch=Launch(blocks))
+        for fp8 in (False, True):
+            k3b.run(k3b.inputs(few, device=device, fp8=fp8), launch=Launch(9))
+            k5.run(k5.inputs(few, 1, device=device, fp8=fp8), launch=Launch(5))
+            k6h.run(k6h.inputs(few, 512, device=device, mx=fp8), launch=Launch(5))
+        count += 19
     torch.cuda.synchronize()
     sys.stdout.write(f"exercised {count} launches\n")
 

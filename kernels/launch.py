@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 STATS_ITEMS = 120  # items of an 8-row tile (40 slices x 3 groups)
-GATE_PARTS = 16  # clusters of an 8-row tile, in the gate's cluster form
-GATE_NARROW_PARTS = 128  # blocks of an 8-row tile, in its narrow form
-GATE_NARROW_ROWS = 2  # up to here the narrow form is used
+GATE_PARTS = 16  # clusters of an 8-row tile
 ROW_TILE = 8
 CLUSTERS = (1, 2, 4, 5)
 GEMV_ROWS = 8  # of every kernel that streams a weight: gemv, qkvproj, oproj, head
@@ -35,7 +33,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Launch:
-    """``blocks`` counts clusters where ``cluster`` > 1 (the gate: 8, or 1 for its narrow form)."""
+    """``blocks`` counts clusters where ``cluster`` > 1 (and for the gate, whose cluster is 8)."""
 
     blocks: int
     cluster: int = 1
@@ -67,8 +65,6 @@ def choose(op: str, rows: int, gpu: Gpu, table: Table | None = None) -> Launch:
         return Launch(blocks=rows, cluster=5 if rows * 4 <= 2 * gpu.sm_count else 1)
     if op == "stats":
         return Launch(blocks=min(STATS_ITEMS * tiles(rows), 4 * gpu.sm_count))
-    if op == "gate" and rows <= GATE_NARROW_ROWS:
-        return Launch(blocks=GATE_NARROW_PARTS)
     if op == "gate":
         # At most four blocks of 320 threads on an SM; a cluster is eight blocks.
         return Launch(blocks=min(GATE_PARTS * tiles(rows), max(1, 4 * gpu.sm_count // 8)), cluster=8)

@@ -32,8 +32,8 @@ int64_t b300k_stats_workspace(int rows);
 
 // K4: logits = x Wg^T ; s = sqrt(softplus) ; top-6 of s+bias ; weights ; packed ids (gate/gate.cu).
 int b300k_gate(const void* x, const void* weight, const float* bias, const int32_t* valid_rows, float* out_weights,
-               int32_t* out_ids, int32_t* out_packed, float* out_logits, void* workspace, int rows, float route_scale, int cluster,
-               int blocks, int pdl, void* stream);
+               int32_t* out_ids, int32_t* out_packed, float* out_logits, void* workspace, int rows, float route_scale, int blocks,
+               int pdl, void* stream);
 int64_t b300k_gate_workspace(int rows);
 
 // K3: q rmsnorm (+fp8) beside kv rmsnorm + rope + paged insert (qkv/qkv.cu).

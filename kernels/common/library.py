@@ -18,7 +18,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "b300k_boundary": (_I, [_P] * 10 + [_I, _F, _I, _I, _I, _I, _P]),
     "b300k_stats": (_I, [_P] * 8 + [_I, _F, _F, _I, _I, _I, _P]),
     "b300k_stats_workspace": (_L, [_I]),
-    "b300k_gate": (_I, [_P] * 9 + [_I, _F, _I, _I, _I, _P]),
+    "b300k_gate": (_I, [_P] * 9 + [_I, _F, _I, _I, _P]),
     "b300k_gate_workspace": (_L, [_I]),
     "b300k_gemv": (_I, [_P] * 4 + [_I, _I, _I, _I, _I, _P]),
     "b300k_qkvproj": (_I, [_P] * 13 + [_L, _I, _F, _I, _I, _I, _L, _L, _I, _I, _I, _P]),

@@ -19,7 +19,14 @@
 //   v1 top-6 inlined: 110 registers, one block an SM                        7.21 / 7.88 / 7.87   run 3
 //   v2 top-6 called: 95 registers, two blocks an SM                         5.83 / 6.03 / 6.23   run 5 (variant)
 //   v3 clusters of 4, 12 experts each                                       6.41 / 6.59 / 6.85   run 5 (variant)
-//   v4 v2 with __launch_bounds__(320, 2) (used)                             6.46 / 6.66 / 6.81   run 8: worse than v2; next, v2 again
+//   v4 v2 with __launch_bounds__(320, 2)                                    6.46 / 6.66 / 6.81   run 8: worse than v2
+//   v2 again                                                                5.84 / 6.06 / 6.26   run 9
+//   v5 128 blocks of three experts, no cluster, all of x in each block      6.56 / 7.16 / 7.85   run 9: one block fills an SM, so the
+//      next call's blocks do not start early; without dependent launch it took as long as the clusters
+//   v6 v2, the six rounds by a tree over the lane's twelve                  6.60 /  -   / 7.24   run 10: without the top-6 3.04 / 3.14,
+//      without the last block too 2.46 / 2.54: six unrolled rounds are 10 KB of code that the last block's SM has to fetch
+//   v7 v6, the rounds in a loop (used)                                      4.92 /  -   / 5.24   run 11
+//   v8 v7, an idle warp runs the top-6 beforehand (warm code)               4.87 /  -   / 5.28   run 12; 7.3 without dependent launch
 #include "../common/api.h"
 #include "../common/device.cuh"
 
@@ -57,50 +64,55 @@ __device__ __forceinline__ uint32_t order_key(float v) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+struct Candidate {
+  uint32_t key;
+  int slot;  // of the lane's twelve
+  float score;
+};
+// The first largest of the lane's keys, as a tree: its depth is what a round waits for.
+template <int N>
+__device__ __forceinline__ Candidate first_largest(const Candidate (&from)[N]) {
+  if constexpr (N == 1) {
+    return from[0];
+  } else {
+    Candidate half[(N + 1) / 2];
+#pragma unroll
+    for (int i = 0; i < (N + 1) / 2; ++i) half[i] = 2 * i + 1 < N && from[2 * i + 1].key > from[2 * i].key ? from[2 * i + 1] : from[2 * i];
+    return first_largest(half);
+  }
+}
+
 // Not inlined: its registers would leave room for one block an SM only, and clusters of 8 then wait for each other.
 __device__ __noinline__ void top6(const Args& a, int row, int lane, int valid_rows) {
   constexpr int kMine = kExperts / 32;
-  float score[kMine];
-  uint32_t key[kMine];
+  Candidate all[kMine];
   const float2* scores = a.scores + int64_t(row) * kExperts + lane;
 #pragma unroll
   for (int i = 0; i < kMine; ++i) {
     const float2 v = __ldcg(scores + i * 32);
-    score[i] = v.x;
-    key[i] = order_key(v.y);
+    all[i] = {order_key(v.y), i, v.x};
   }
-  float chosen[kTop], sum = 0.0f;
-  int id[kTop];
-#pragma unroll
+  float chosen = 0.0f, sum = 0.0f;  // lane k keeps the k-th
+  int id = 0;
+#pragma unroll 1
   for (int k = 0; k < kTop; ++k) {
-    uint32_t best = key[0];
-#pragma unroll
-    for (int i = 1; i < kMine; ++i) best = max(best, key[i]);
-    best = __reduce_max_sync(0xffffffffu, best);
-    uint32_t winner = 0xffffffffu;
-    float mine = 0.0f;
-#pragma unroll
-    for (int i = kMine - 1; i >= 0; --i)
-      if (key[i] == best) winner = lane + 32 * i, mine = score[i];
-    winner = __reduce_min_sync(0xffffffffu, winner);
-    // The winner's lane found its lowest id, so `mine` there is the winner's score.
-    chosen[k] = __shfl_sync(0xffffffffu, mine, winner & 31);
-    id[k] = int(winner);
+    const Candidate mine = first_largest(all);
+    const uint32_t best = __reduce_max_sync(0xffffffffu, mine.key);
+    const uint32_t winner = __reduce_min_sync(0xffffffffu, mine.key == best ? uint32_t(lane + 32 * mine.slot) : 0xffffffffu);
+    const float score = __shfl_sync(0xffffffffu, mine.score, winner & 31);
+    if (lane == k) chosen = score, id = int(winner);
 #pragma unroll
     for (int i = 0; i < kMine; ++i)
-      if (winner == uint32_t(lane + 32 * i)) key[i] = 0;
-    sum += chosen[k];
+      if (winner == uint32_t(lane + 32 * i)) all[i].key = 0;
+    sum += score;
   }
+  if (lane >= kTop) return;
   const bool live = row < valid_rows;
-#pragma unroll
-  for (int k = 0; k < kTop; ++k) {
-    if (lane != k) continue;
-    const float weight = live ? chosen[k] / (sum + 1e-20f) * a.route_scale : 0.0f;
-    const int out = live ? id[k] : -1;
-    a.weights[row * kTop + k] = weight;
-    a.ids[row * kTop + k] = out;
-    a.packed[row * kTop + k] = int(uint32_t(out) << 16 | __bfloat16_as_ushort(__float2bfloat16_rn(weight)));
-  }
+  const float weight = live ? chosen / (sum + 1e-20f) * a.route_scale : 0.0f;
+  const int out = live ? id : -1, at = row * kTop + lane;
+  a.weights[at] = weight;
+  a.ids[at] = out;
+  a.packed[at] = int(uint32_t(out) << 16 | __bfloat16_as_ushort(__float2bfloat16_rn(weight)));
 }
 
 __device__ __forceinline__ void load_w(const Args& a, int part, int rank, int warp, int lane, uint4 (&w)[kColumns][kSteps]) {
@@ -206,81 +218,6 @@ __global__ void __cluster_dims__(kRanks, 1, 1) __launch_bounds__(kThreads) gate_
   }
   if (turn == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-
-// The narrow form: 128 blocks of three experts with all of K, no cluster; every block reads all of x. The same sums in the same
-// order: 80 chunks of 64 columns, ten of a rank, the ranks.
-constexpr int kNarrowThreads = 512, kNarrowParts = kExperts / kRankExperts, kChunks = kHidden / kWarpK, kMyChunks = kChunks / (kNarrowThreads / 32);
-constexpr int kPartStride = kTile * kRankExperts + 1;
-static_assert(kMyChunks * (kNarrowThreads / 32) == kChunks && kSteps == 2, "the chunks are the cluster form's");
-
-__device__ __forceinline__ void load_narrow(const Args& a, int part, int warp, int g, int t, uint4 (&w)[kMyChunks][kSteps]) {
-  const char* from = a.weight + (int64_t(part * kRankExperts + g) * kHidden + warp * kMyChunks * kWarpK + t * 8) * 2;
-#pragma unroll
-  for (int c = 0; c < kMyChunks; ++c)
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      w[c][s] = make_uint4(0, 0, 0, 0);
-      if (g < kRankExperts) w[c][s] = load_weight(from + (c * kWarpK + s * 32) * 2);
-    }
-}
-
-__global__ void __launch_bounds__(kNarrowThreads) gate_narrow_kernel(const __grid_constant__ Args a) {
-  __shared__ float chunk_part[kChunks][kPartStride];
-  const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
-  const int items = (a.rows + kTile - 1) / kTile * kNarrowParts, value_of = tid >> 3, rank = tid & 7;
-  pdl_release();
-  uint4 w[kMyChunks][kSteps];
-  load_narrow(a, blockIdx.x % kNarrowParts, warp, g, t, w);
-  float bias = a.bias[blockIdx.x % kNarrowParts * kRankExperts + value_of % kRankExperts];
-  pdl_wait();
-  const int valid_rows = a.valid_rows == nullptr ? a.rows : *a.valid_rows;
-  for (int item = blockIdx.x; item < items; item += gridDim.x) {
-    const int tile = item / kNarrowParts, part = item % kNarrowParts, row = tile * kTile + g;
-    if (item != int(blockIdx.x)) {
-      load_narrow(a, part, warp, g, t, w);
-      bias = a.bias[part * kRankExperts + value_of % kRankExperts];
-    }
-    uint4 x[kMyChunks][kSteps];
-#pragma unroll
-    for (int c = 0; c < kMyChunks; ++c)
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        x[c][s] = make_uint4(0, 0, 0, 0);
-        if (row < a.rows) x[c][s] = load_act(a.x + (int64_t(row) * kHidden + (warp * kMyChunks + c) * kWarpK + t * 8 + s * 32) * 2);
-      }
-#pragma unroll
-    for (int c = 0; c < kMyChunks; ++c) {
-      float sum[4] = {};
-#pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        mma_bf16(sum, x[c][s].x, 0u, x[c][s].y, 0u, w[c][s].x, w[c][s].y);
-        mma_bf16(sum, x[c][s].z, 0u, x[c][s].w, 0u, w[c][s].z, w[c][s].w);
-      }
-      float* to = &chunk_part[warp * kMyChunks + c][g * kRankExperts];
-      if (t == 0) to[0] = sum[0], to[1] = sum[1];
-      if (t == 1) to[2] = sum[0];
-    }
-    __syncthreads();
-    if (value_of < kTile * kRankExperts) {
-      float value = chunk_part[rank * kWarps][value_of];
-#pragma unroll
-      for (int i = 1; i < kWarps; ++i) value += chunk_part[rank * kWarps + i][value_of];
-      float logit = __shfl_sync(0xffffffffu, value, lane & 24);
-#pragma unroll
-      for (int i = 1; i < kRanks; ++i) logit += __shfl_sync(0xffffffffu, value, (lane & 24) + i);
-      const int of_row = tile * kTile + value_of / kRankExperts, expert = part * kRankExperts + value_of % kRankExperts;
-      if (rank == 0 && of_row < a.rows) {
-        const float score = sqrtf(logit > 20.0f ? logit : log1pf(expf(logit)));
-        a.scores[int64_t(of_row) * kExperts + expert] = make_float2(score, score + bias);
-        if (a.logits != nullptr) a.logits[int64_t(of_row) * kExperts + expert] = logit;
-      }
-    }
-    if (arrive_last(reinterpret_cast<uint32_t*>(a.counters + tile * 128), kNarrowParts)) {
-      const int mine = tile * kTile + warp;
-      if (warp < kTile && mine < a.rows) top6(a, mine, lane, valid_rows);
-    }
-  }
-}
 }  // namespace
 
 extern "C" int64_t b300k_gate_workspace(int rows) {
@@ -289,18 +226,17 @@ extern "C" int64_t b300k_gate_workspace(int rows) {
 
 extern "C" int b300k_gate(const void* x, const void* weight, const float* bias, const int32_t* valid_rows, float* out_weights,
                           int32_t* out_ids, int32_t* out_packed, float* out_logits, void* workspace, int rows,
-                          float route_scale, int cluster, int blocks, int pdl, void* stream) {
+                          float route_scale, int blocks, int pdl, void* stream) {
   if (rows < 0 || rows > kMaxRows) return B300K_BAD_ROWS;
   if (rows == 0) return 0;
   if (!x || !weight || !bias || !out_weights || !out_ids || !out_packed || !workspace) return B300K_NULL;
   for (const void* p : {x, weight, static_cast<const void*>(workspace)})
     if (!aligned16(p)) return B300K_MISALIGNED;
-  if (blocks < 1 || blocks > 8191 || (cluster != 1 && cluster != kRanks)) return B300K_BAD_LAUNCH;
-  const int items = (rows + kTile - 1) / kTile * (cluster == 1 ? kNarrowParts : kParts), grid = blocks < items ? blocks : items;
+  if (blocks < 1 || blocks > 8191) return B300K_BAD_LAUNCH;
+  const int items = (rows + kTile - 1) / kTile * kParts;
   Args a = {static_cast<const char*>(x), static_cast<const char*>(weight), bias, valid_rows, out_weights, out_logits, out_ids,
             out_packed, reinterpret_cast<float2*>(static_cast<char*>(workspace) + kCounterBytes), static_cast<char*>(workspace),
             rows, route_scale};
-  if (cluster == 1) return launch(gate_narrow_kernel, grid, kNarrowThreads, 1, pdl, stream, 0, a);
   // `blocks` counts clusters of 8 blocks: one cluster is the least that can run.
-  return launch(gate_kernel, grid * kRanks, kThreads, 1, pdl, stream, 0, a);
+  return launch(gate_kernel, (blocks < items ? blocks : items) * kRanks, kThreads, 1, pdl, stream, 0, a);
 }

@@ -53,8 +53,7 @@ def run(
     choice = context.launch_for(OP, rows, device, launch)
     code = library().b300k_gate(
         a["x"], a["weight"], a["bias"], valid, a["weights"], a["ids"], a["packed"], logits,
-        space.claim(rows, device, stream), rows, route_scale, choice.cluster, choice.blocks,
-        int(choice.pdl), stream,
+        space.claim(rows, device, stream), rows, route_scale, choice.blocks, int(choice.pdl), stream,
     )  # fmt: skip
     check(OP, code)
 

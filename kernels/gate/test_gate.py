@@ -7,7 +7,7 @@ import torch
 from ..common import compare, tensors
 from ..common.errors import ArgumentError
 from ..common.shapes import EXPERTS, HIDDEN, TOP
-from ..common.testing import ROWS, SM_COUNTS, bf16_values, bits, generator, misaligned, poison
+from ..common.testing import ROWS, bf16_values, bits, generator, misaligned, poison
 from ..launch import Launch
 from . import ops, reference
 
@@ -86,11 +86,10 @@ def test_operator_is_well_formed_on_cpu():
 
 # --- the kernel, on a GPU ---------------------------------------------------------------------------------------------
 @pytest.mark.gpu
-@pytest.mark.parametrize("launch", [None, Launch(128, 1), Launch(16, 8)], ids=["chosen", "narrow", "clusters"])
 @pytest.mark.parametrize("rows", [0, *ROWS, 256])
-def test_against_float64(gpu, rows, launch):
+def test_against_float64(gpu, rows):
     v = inputs(rows, seed=rows, device=gpu)
-    clear, live = judge(v, run(v, outputs(rows, gpu), launch=launch))
+    clear, live = judge(v, run(v, outputs(rows, gpu)))
     assert clear >= 0.8 * live, "the test data must mostly have a clear ranking"
 
 
@@ -146,9 +145,11 @@ def test_padding_rows(gpu, valid):
 @pytest.mark.parametrize("rows", [1, 6, 8, 20, 64])
 def test_same_bits_at_every_grid(gpu, rows):
     v = inputs(rows, seed=1, device=gpu)
-    cluster_form = [Launch(clusters, 8, pdl) for clusters in (1, 3, 7, 15, 16, 17, 18, 19, 66) for pdl in (False, True)]
-    narrow_form = [Launch(blocks, 1, pdl) for blocks in SM_COUNTS for pdl in (False, True)]
-    seen = {tuple(bits(t) for t in run(v, outputs(rows, gpu), launch=launch)) for launch in cluster_form + narrow_form}
+    seen = {
+        tuple(bits(t) for t in run(v, outputs(rows, gpu), launch=Launch(clusters, 8, pdl)))
+        for clusters in (1, 3, 7, 15, 16, 17, 18, 19, 66)
+        for pdl in (False, True)
+    }
     assert len(seen) == 1
 
 

@@ -1,11 +1,11 @@
 // K6h, the language model head with its argmax: logits = bf16(x W^T), ids = the first largest. One launch.
 //
-// in   x [T,5120] bf16, T <= 8 ; W [V,5120]: bf16, or E4M3 with a UE8M0 scale per 32 columns of a row (MXFP8) ; V % 8 == 0
+// in   x [T,5120] bf16, T <= 8 ; W [V,5120]: bf16, or E4M3 with a UE8M0 scale per 32 columns of a row (MXFP8) ; V % 16 == 0
 // out  ids [T] int32, values [T] fp32 (the bf16 logit of that id) ; logits [T,V] bf16 when asked (a sampler reads them)
 // Ties go to the lowest id; a NaN is larger than all else, so that it is seen (torch.argmax does the same).
 // Bytes: V = 129280: 1324 MB bf16 (308 us at 4.3 TB/s; large pure reads reach 4.68: 283), 683 MB MXFP8 (159; 146).
 //
-// How: common/stream.cuh, 16160 units of 8 rows. Each summing lane keeps its best as one 64-bit key (order of the value, then the
+// How: common/stream.cuh, 8080 units of 16 rows. Each summing lane keeps its best as one 64-bit key (order of the value, then the
 // inverted id), whose maximum does not depend on the order in which it is taken; one key a block and row goes to the workspace,
 // and the block that arrives last takes the maximum of those.
 //
@@ -34,14 +34,15 @@ struct Best {
   int rows, n;
   uint64_t best;
 
-  __device__ void load(int, int, uint4&) {}
-  __device__ __forceinline__ void unit(int, int row, int lane, float2 sum) {
-    const int token = lane >> 2, first = row + (lane & 3) * 2;
-    const uint32_t pair = bf_pack(sum.x, sum.y);
-    if (logits != nullptr && token < rows) *reinterpret_cast<uint32_t*>(logits + (int64_t(token) * n + first) * 2) = pair;
-    const uint64_t low = uint64_t(order_key(bf_lo(pair))) << 32 | (0xffffffffu - uint32_t(first));
-    const uint64_t high = uint64_t(order_key(bf_hi(pair))) << 32 | (0xffffffffu - uint32_t(first + 1));
-    best = larger(best, larger(low, high));
+  __device__ void prepare(int) {}
+  __device__ void change(int, int, uint32_t (&)[4]) {}
+  __device__ __forceinline__ void unit(int, int row, int lane, float4 sum) {
+    const int token = lane >> 2, first = row + (lane & 3) * 4;
+    const uint2 four = make_uint2(bf_pack(sum.x, sum.y), bf_pack(sum.z, sum.w));
+    if (logits != nullptr && token < rows) *reinterpret_cast<uint2*>(logits + (int64_t(token) * n + first) * 2) = four;
+    const float value[4] = {bf_lo(four.x), bf_hi(four.x), bf_lo(four.y), bf_hi(four.y)};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) best = larger(best, uint64_t(order_key(value[i])) << 32 | (0xffffffffu - uint32_t(first + i)));
   }
 };
 
@@ -95,10 +96,10 @@ extern "C" int b300k_head(const void* x, const void* weight, const void* scales,
   if (!x || !weight || !out_ids || !out_values || !workspace) return B300K_NULL;
   for (const void* p : {x, weight, static_cast<const void*>(out_logits), static_cast<const void*>(workspace)})
     if (!aligned16(p)) return B300K_MISALIGNED;
-  if (blocks < 1 || blocks > kMaxBlocks || vocabulary < 8 || vocabulary % 8 != 0) return B300K_BAD_LAUNCH;
+  if (blocks < 1 || blocks > kMaxBlocks || vocabulary < 16 || vocabulary % 16 != 0) return B300K_BAD_LAUNCH;
   const StreamArgs a = {static_cast<const char*>(x), static_cast<const char*>(weight), static_cast<const uint8_t*>(scales), kHidden * 2,
                         rows, vocabulary, vocabulary};
   char* logits = static_cast<char*>(out_logits);
   if (scales == nullptr) return start<Stream<kBf16, 5, 2, 1, 1>>(a, logits, out_ids, out_values, workspace, blocks, pdl, stream);
-  return start<Stream<kRows, 5, 1, 1, 1>>(a, logits, out_ids, out_values, workspace, blocks, pdl, stream);
+  return start<Stream<kRows, 5, 2, 1, 1>>(a, logits, out_ids, out_values, workspace, blocks, pdl, stream);
 }

@@ -26,13 +26,13 @@ def run(
     """One launch on the current stream.
 
     x [T,5120] bf16, T <= 8; weight [V,5120] bf16 with scales None, or float8_e4m3fn with scales [V,160] uint8 (MXFP8) that
-    have passed ``gemv.ops.check_weights``; V a multiple of 8. ids [T] int32, values [T] fp32, logits [T,V] bf16 when wanted.
+    have passed ``gemv.ops.check_weights``; V a multiple of 16. ids [T] int32, values [T] fp32, logits [T,V] bf16 when wanted.
     Raises ArgumentError, UnsupportedDevice, LaunchError.
     """
     device = checks.on_gpu(OP, "x", x)
     rows = checks.row_count(OP, "x", x, GEMV_ROWS)
-    if weight.dim() != 2 or weight.shape[0] < 8 or weight.shape[0] % 8:
-        raise ArgumentError(OP, "weight", "shape (a multiple of 8, 5120)", f"shape {tuple(weight.shape)}")
+    if weight.dim() != 2 or weight.shape[0] < 16 or weight.shape[0] % 16:
+        raise ArgumentError(OP, "weight", "shape (a multiple of 16, 5120)", f"shape {tuple(weight.shape)}")
     vocabulary = weight.shape[0]
     address = checks.tensor(OP, "x", x, torch.bfloat16, (rows, HIDDEN), device)
     weights = weight_addresses(OP, weight, scales, vocabulary, HIDDEN, 1, device)

@@ -12,7 +12,7 @@ from ..launch import Launch
 from . import ops, reference
 
 
-def inputs(rows, vocabulary=1000, seed=0, device="cpu", mx=False):
+def inputs(rows, vocabulary=1008, seed=0, device="cpu", mx=False):
     rng = generator(seed)
     v = {"x": bf16_values(rng, rows, HIDDEN), "weight": None, "scales": None}
     if mx:
@@ -73,7 +73,7 @@ def test_operators_are_well_formed_on_cpu(mx):
 @pytest.mark.parametrize("mx", [False, True])
 @pytest.mark.parametrize("rows", range(9))
 def test_against_float64(gpu, rows, mx):
-    v = inputs(rows, (8, 1000, 4096)[rows % 3], seed=rows, device=gpu, mx=mx)
+    v = inputs(rows, (16, 1008, 4096)[rows % 3], seed=rows, device=gpu, mx=mx)
     judge(v, run(v))
 
 
@@ -118,8 +118,8 @@ def test_ties_go_to_the_lowest_id_and_nan_shows(gpu):
         ("x", lambda t: t.float(), "dtype torch.bfloat16"),
         ("x", misaligned, "16-byte aligned"),
         ("x", lambda t: t.repeat(5, 1), "at most 8 rows"),
-        ("weight", lambda t: t[:-1], "multiple of 8"),
-        ("weight", lambda t: t[:, :-8], r"shape \(1000, 5120\)"),
+        ("weight", lambda t: t[:-1], "multiple of 16"),
+        ("weight", lambda t: t[:, :-8], r"shape \(1008, 5120\)"),
     ],
 )
 def test_bad_arguments_are_named(gpu, name, change, message):

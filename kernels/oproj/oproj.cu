@@ -25,13 +25,16 @@ struct Turn {
   char *y, *y8, *y_scale;
   int64_t max_position;
   int rows, n, positions_are_64, scale_layout;
-  uint32_t kept[4];  // this lane's pairs of the item's four units
+  int64_t position;
+  uint2 kept;  // this lane's four values of the item's first unit
 
-  __device__ __forceinline__ void load(int token, int column, uint4& v) {
+  __device__ __forceinline__ void prepare(int token) {
+    position = positions_are_64 ? __ldcg(static_cast<const long long*>(positions) + token)
+                                : __ldcg(static_cast<const int*>(positions) + token);
+  }
+  __device__ __forceinline__ void change(int token, int column, uint32_t (&words)[4]) {
     const int at = (column & (kHead - 1)) - (kHead - kRope);
     if (at < 0) return;
-    const int64_t position = positions_are_64 ? __ldcg(static_cast<const long long*>(positions) + token)
-                                              : __ldcg(static_cast<const int*>(positions) + token);
     const float nan = __uint_as_float(0x7fc00000u);
     float4 turn[2] = {make_float4(nan, nan, nan, nan), make_float4(nan, nan, nan, nan)};
     if (position >= 0 && position < max_position) {
@@ -39,29 +42,25 @@ struct Turn {
       turn[0] = __ldg(from), turn[1] = __ldg(from + 1);
     }
     const float cs[8] = {turn[0].x, turn[0].y, turn[0].z, turn[0].w, turn[1].x, turn[1].y, turn[1].z, turn[1].w};
-    float f[8];
-    unpack8(v, f);
-    uint32_t out[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float c = cs[2 * i], s = cs[2 * i + 1], x = f[2 * i], y2 = f[2 * i + 1];
-      out[i] = bf_pack(__fmaf_rn(x, c, __fmul_rn(y2, s)), __fmaf_rn(y2, c, -__fmul_rn(x, s)));
+      const float c = cs[2 * i], s = cs[2 * i + 1], real = bf_lo(words[i]), imaginary = bf_hi(words[i]);
+      words[i] = bf_pack(__fmaf_rn(real, c, __fmul_rn(imaginary, s)), __fmaf_rn(imaginary, c, -__fmul_rn(real, s)));
     }
-    v = make_uint4(out[0], out[1], out[2], out[3]);
   }
 
-  __device__ __forceinline__ void unit(int index, int row, int lane, float2 sum) {
-    const uint32_t pair = bf_pack(sum.x, sum.y);
-    const int token = lane >> 2, column = row + (lane & 3) * 2;
-    if (y != nullptr && token < rows) *reinterpret_cast<uint32_t*>(y + (int64_t(token) * n + column) * 2) = pair;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) kept[i] = index == i ? pair : kept[i];
-    if (index != 3 || y8 == nullptr) return;
+  __device__ __forceinline__ void unit(int index, int row, int lane, float4 sum) {
+    const uint2 four = make_uint2(bf_pack(sum.x, sum.y), bf_pack(sum.z, sum.w));
+    const int token = lane >> 2, column = row + (lane & 3) * 4;
+    if (y != nullptr && token < rows) *reinterpret_cast<uint2*>(y + (int64_t(token) * n + column) * 2) = four;
+    if (index == 0) kept = four;
+    if (index == 0 || y8 == nullptr) return;
+    const uint32_t words[4] = {kept.x, kept.y, four.x, four.y};
     float amax = 0.0f;
     bool finite = true;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float lo = fabsf(bf_lo(kept[i])), hi = fabsf(bf_hi(kept[i])), infinity = __uint_as_float(0x7f800000u);
+      const float lo = fabsf(bf_lo(words[i])), hi = fabsf(bf_hi(words[i])), infinity = __uint_as_float(0x7f800000u);
       amax = fmaxf(amax, fmaxf(lo, hi));
       finite = finite && lo < infinity && hi < infinity;
     }
@@ -73,9 +72,11 @@ struct Turn {
     if (token >= rows) return;
     const Ue8m0 scale = ue8m0_of(amax, finite);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      *reinterpret_cast<uint16_t*>(y8 + int64_t(token) * n + column - (3 - i) * kUnitRows) =
-          uint16_t(e4m3x2(bf_lo(kept[i]) * scale.inverse, bf_hi(kept[i]) * scale.inverse));
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t lo = e4m3x2(bf_lo(words[2 * i]) * scale.inverse, bf_hi(words[2 * i]) * scale.inverse);
+      const uint32_t hi = e4m3x2(bf_lo(words[2 * i + 1]) * scale.inverse, bf_hi(words[2 * i + 1]) * scale.inverse);
+      *reinterpret_cast<uint32_t*>(y8 + int64_t(token) * n + column - (1 - i) * kUnitRows) = lo | hi << 16;
+    }
     if ((lane & 3) == 0) y_scale[scale_offset(scale_layout, token, row / 32, n / 32)] = char(scale.byte);
   }
 };
@@ -108,7 +109,7 @@ extern "C" int b300k_oproj(const void* o, const void* weight, const void* scales
   const StreamArgs a = {static_cast<const char*>(o), static_cast<const char*>(weight), static_cast<const uint8_t*>(scales),
                         int64_t(groups) * kGroupK * 2, rows, n, kGroupRows};
   const Turn turn = {cos_sin, positions, static_cast<char*>(out_y), static_cast<char*>(out_y8), static_cast<char*>(out_scale),
-                     max_position, rows, n, positions_are_64, scale_layout, {0, 0, 0, 0}};
-  if (scales == nullptr) return start<Stream<kBf16, 4, 2, 1, 4>>(a, turn, blocks, pdl, stream);
-  return start<Stream<kBlocks, 4, 1, 1, 4>>(a, turn, blocks, pdl, stream);
+                     max_position, rows, n, positions_are_64, scale_layout, 0, {0, 0}};
+  if (scales == nullptr) return start<Stream<kBf16, 4, 2, 1, 2>>(a, turn, blocks, pdl, stream);
+  return start<Stream<kBlocks, 4, 2, 1, 2>>(a, turn, blocks, pdl, stream);
 }

@@ -23,7 +23,7 @@ def project(o: F64, angles: F64, weight: F64) -> F64:
     """o [T,heads,512], W [groups,1024,K] (exact values) -> y [T,groups*1024], not rounded."""
     x = turn_back(o, angles).reshape(len(o), weight.shape[0], weight.shape[2])
     with np.errstate(all="ignore"):
-        return np.einsum("tgk,grk->tgr", x, weight).reshape(len(o), -1)
+        return np.einsum("tgk,grk->tgr", x, weight).reshape(len(o), weight.shape[0] * weight.shape[1])
 
 
 def quantise(y: F64) -> tuple[U8, U8]:

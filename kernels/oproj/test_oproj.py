@@ -69,7 +69,7 @@ def judge(v, out, scale_layout=0):
     codes and scales exactly those of the kernel's own y."""
     angles, weight = tensors.need(v["cos_sin"])[v["positions"].cpu().numpy()], dense(v)
     want, found = reference.project(tensors.need(v["o"]), angles, weight), tensors.need(out[0])
-    turned = reference.turn_back(tensors.need(v["o"]), angles).reshape(len(want), -1, O_GROUP_K)
+    turned = reference.turn_back(tensors.need(v["o"]), angles).reshape(len(want), len(weight), O_GROUP_K)
     size = np.einsum("tgk,grk->tgr", np.abs(turned), np.abs(weight)).reshape(want.shape)
     good = np.abs(found - want) <= 2.0**-8 * np.abs(want) + 1e-4 * size
     assert good.all(), f"{(~good).sum()} of {good.size} elements off"

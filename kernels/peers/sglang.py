@@ -25,6 +25,7 @@ REAL = (
     "sglang.kernels.ops.layernorm.mhc",
     "sglang.kernels.ops.layernorm.rmsnorm_mxfp8",
     "sglang.kernels.ops.moe.moe_fused_gate",
+    "sglang.kernels.ops.gemm.dsv4_wo_a",
     "sglang.kernels.ops.quantization.mxfp8_epilogue",
 )
 
@@ -86,5 +87,7 @@ def cuda_library() -> ctypes.CDLL | None:
     pointer, number, real = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
     library.peer_gate_gemm.argtypes = [pointer, pointer, pointer, number, pointer]
     library.peer_q_norm.argtypes = [pointer, pointer, pointer, number, real, pointer]
+    library.peer_gemv.argtypes = [pointer, pointer, pointer, number, number, pointer]
+    library.peer_turn_back.argtypes = [pointer, pointer, pointer, number, number, pointer]
     library.peer_kv.argtypes = [pointer] * 6 + [number, real, number, pointer]
     return library

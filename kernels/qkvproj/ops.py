@@ -12,7 +12,6 @@ from ..qkv import ops as k3
 from . import reference
 
 OP = "qkvproj"
-_COUNTER = 128
 
 
 def run(
@@ -35,7 +34,7 @@ def run(
     launch: Launch | None = None,
     space: workspace.Workspace | None = None,
 ) -> None:
-    """One launch on the current stream.
+    """Two launches on the current stream.
 
     x [T,5120] bf16, T <= 8; weight [1792,5120] bf16 with scales None, or float8_e4m3fn with scales [56,160] uint8 that have
     passed ``gemv.ops.check_weights``; the rest as qkv.ops.run. Raises ArgumentError, UnsupportedDevice, LaunchError.
@@ -60,7 +59,7 @@ def run(
 def scratch(space: workspace.Workspace, rows: int) -> torch.Tensor:
     """qkv [T,1792] bf16 of the last launch with this workspace (for tests)."""
     size = rows * (Q_LORA + KV) * 2
-    return space.buffer[_COUNTER : _COUNTER + size].view(torch.bfloat16).view(rows, Q_LORA + KV)
+    return space.buffer[:size].view(torch.bfloat16).view(rows, Q_LORA + KV)
 
 
 @torch.library.custom_op(

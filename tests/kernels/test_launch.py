@@ -45,10 +45,6 @@ def test_a_streaming_kernel_takes_one_block_an_sm():
     assert choose("gemv", 1, H200).blocks == 132 and choose("head", 8, B300).blocks == 148
 
 
-def test_the_gate_is_narrow_for_few_rows():
-    assert choose("gate", 1, H200) == Launch(128) and choose("gate", 6, H200).cluster == 8
-
-
 def table(tmp_path, **changes):
     provenance = {"gpu": "NVIDIA H200", "sm_count": 132, "driver": "580.1", "date": "2026-11-29", "sm_clock_mhz": 1980}
     document = {"provenance": {**provenance, **changes}, "entries": {"boundary": [{"rows_to": 4, "blocks": 9, "cluster": 2}]}}
