@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import zlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
@@ -20,7 +20,7 @@ from kit.errors import ExitCode, KitError, failure
 from kit.image import oci
 from kit.image.builders import Builder
 from kit.image.commands import log
-from kit.image.model import Sha256
+from kit.image.model import ImageSpec, Sha256
 from kit.image.places import Places
 from kit.image.space import need_space
 
@@ -60,6 +60,7 @@ class Delivery(_Frozen):
 
     image_id: Sha256
     profile: str
+    runtime: Literal["docker", "rootdir"]
     user: str
     """Whose numbers the image's files have, and who the engine runs as; a host must know the name."""
     configuration: str
@@ -81,7 +82,7 @@ def layers_folder(places: Places) -> Path:
     return places.cache / "delivery" / "layers"
 
 
-def prepare(places: Places, builder: Builder, profile: str, user: str, image_id: str) -> Delivery:
+def prepare(places: Places, builder: Builder, spec: ImageSpec, image_id: str) -> Delivery:
     """From the cache when it is there, else packed now; layers that were packed for another image are not packed again.
 
     Raises as the builder does, and KitError(APPLY_FAILED) for no space or bytes that are not what the configuration names.
@@ -101,7 +102,14 @@ def prepare(places: Places, builder: Builder, profile: str, user: str, image_id:
         with builder.layers(image_id) as tars:
             layers = {name: layer or _pack(folder, name, tars / name) for name, layer in layers.items()}
     whole = tuple(layer for layer in layers.values() if layer is not None)
-    made = Delivery(image_id=image_id, profile=profile, user=user, configuration=configuration.decode(), layers=whole)
+    made = Delivery(
+        image_id=image_id,
+        profile=spec.name,
+        runtime=spec.runtime,
+        user=spec.user,
+        configuration=configuration.decode(),
+        layers=whole,
+    )
     keep(places, made)
     return made
 

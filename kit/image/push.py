@@ -86,6 +86,7 @@ def variables(
         "image_folder": folder_on(target),
         "image_id": wanted.image_id,
         "image_user": {"name": wanted.user, "uid": _uid(wanted), "home": config(wanted).get("WorkingDir") or "/"},
+        "image_runtime": wanted.runtime,
         "image_configuration": base64.b64encode(wanted.configuration.encode()).decode(),
         "image_layers": [layer.model_dump(include={"diff_id", "parts", "whiteouts"}) for layer in wanted.layers],
         "image_send": [
@@ -106,7 +107,7 @@ def look(one: Work, wanted: Delivery, usage: bool = False) -> There:
         for layer in wanted.layers
     ]
     asked = {"folder": folder_on(one.target), "image_id": wanted.image_id, "usage": usage, "layers": layers}
-    asked |= {"user": wanted.user, "uid": _uid(wanted)}
+    asked |= {"runtime": wanted.runtime, "user": wanted.user, "uid": _uid(wanted)}
     return There.model_validate(run_script(remote(one.target), script, json.dumps(asked), _LOOK_S))
 
 
@@ -140,8 +141,8 @@ def make_bundle(image: str, out: str) -> Outcome:
 def prepared(places: Places, image: str) -> Delivery:
     """An image built here, packed. Raises KitError(USAGE) for one that was not built here."""
     built = record.pick(places, image)
-    user = load_spec(folder_of(built.profile)).user
-    return delivery.prepare(places, builder_for(built.builder, places), built.profile, user, built.image_id)
+    spec = load_spec(folder_of(built.profile))
+    return delivery.prepare(places, builder_for(built.builder, places), spec, built.image_id)
 
 
 def signers(target: Target) -> Path | None:
@@ -209,7 +210,8 @@ def _said(one: Work, image: Delivery) -> dict[str, Any]:
     return {
         "image_id": image.image_id,
         "profile": image.profile,
-        "root": f"{folder_on(one.target)}/{image.image_id}/rootfs",
+        "runtime": image.runtime,
+        "root": f"{folder_on(one.target)}/{image.image_id}/rootfs" if image.runtime == "rootdir" else None,
         "environment": told.get("Env", []),
         "entrypoint": told.get("Entrypoint", []),
         "user": image.user,

@@ -1,6 +1,6 @@
 """Which images a host has, which parts of a delivery, which images run, how much room there is. Reads; changes nothing.
 
-Argument: JSON with ``folder``, ``image_id``, ``user``, ``uid``, ``usage``, and ``layers``: ``diff_id`` and ``parts``, each with
+Argument: JSON with ``folder``, ``image_id``, ``runtime``, ``user``, ``uid``, ``usage``, and ``layers``: ``diff_id`` and ``parts``, each with
 ``name`` and ``bytes``.
 """
 
@@ -14,22 +14,42 @@ from pathlib import Path
 from typing import Any
 
 
-def has(folder: Path, image: str) -> bool:
+def has(folder: Path, image: str, loaded: Any) -> bool:
     """Whether an image is there, whole: it is renamed into place last, and its configuration's hash is its id."""
     try:
         found = hashlib.sha256((folder / image / "image.json").read_bytes()).hexdigest()
-        return found == image and (folder / image / "rootfs").is_dir()
     except OSError:
         return False
+    return found == image and (image in loaded if loaded is not None else (folder / image / "rootfs").is_dir())
 
 
-def images(folder: Path) -> dict[str, float]:
-    """Id -> when it came, in seconds since 1970, of all that are there."""
+def images(folder: Path, loaded: Any) -> dict[str, float]:
+    """Id -> when it came, in seconds since 1970, of all that are there; ``loaded`` are those of a daemon."""
     try:
         names = [path.name for path in folder.iterdir() if len(path.name) == 64]
     except OSError:
         return {}
-    return {name: (folder / name / "image.json").stat().st_ctime for name in names if has(folder, name)}
+    return {name: (folder / name / "image.json").stat().st_ctime for name in names if has(folder, name, loaded)}
+
+
+def docker(*words: str) -> Any:
+    """Words that the docker command prints; None when it does not answer."""
+    try:
+        done = subprocess.run(
+            ["docker", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return [word.replace("sha256:", "") for word in done.stdout.split()]
+
+
+def in_containers() -> Any:
+    """Sorted ids that a container is of; None when that cannot be told."""
+    containers = docker("ps", "--all", "--quiet")
+    if not containers:
+        return containers
+    found = docker("inspect", "--format", "{{.Image}}", *containers)
+    return None if found is None else sorted(set(found))
 
 
 def parts(folder: Path, layers: list[dict[str, Any]]) -> dict[str, list[str]]:
@@ -86,12 +106,13 @@ def main(argument: str) -> None:
     """One JSON document on standard output."""
     asked = json.loads(argument)
     folder = Path(asked["folder"])
-    there = images(folder)
+    by_docker = asked["runtime"] == "docker"
+    there = images(folder, (docker("image", "ls", "--all", "--no-trunc", "--quiet") or []) if by_docker else None)
     document = {
         "images": there,
         "present": asked["image_id"] in there and user(asked["user"], asked["uid"]),
         "parts": parts(folder, asked["layers"]),
-        "in_use": in_use(folder) if asked["usage"] else None,
+        "in_use": (in_containers() if by_docker else in_use(folder)) if asked["usage"] else None,
         "free_bytes": free(folder),
     }
     json.dump(document, sys.stdout)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
+import tarfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ module: image_tree
 short_description: Make a root directory of an image's layers, whole or not at all
 description:
   - Each part is compared with its hash before anything is unpacked; one that differs is removed, so that it is sent again.
+  - With V(docker) as O(runtime) the whole is given to the host's daemon, which must then name it by the same id.
   - Layers are unpacked beside their place. Each must have the hash that the configuration names, and the configuration the hash
     that is the image's id; only then is the whole renamed into place.
 options:
@@ -41,6 +44,11 @@ options:
     type: list
     elements: dict
     required: true
+  runtime:
+    description: Where the image goes; a root directory, or the host's docker daemon.
+    type: str
+    choices: [rootdir, docker]
+    default: rootdir
   files:
     description: Documents beside the image; V(name), V(content) in base64.
     type: list
@@ -177,10 +185,14 @@ def put(folder: Path, options: dict[str, Any]) -> None:
     """Unpack into a folder of its own, then rename."""
     target, partial = folder / options["image"], folder / f".partial-{options['image']}"
     shutil.rmtree(partial, ignore_errors=True)
-    (partial / "rootfs").mkdir(parents=True)
+    partial.mkdir(parents=True)
     try:
-        for layer in options["layers"]:
-            lay(partial / "rootfs", folder, layer)
+        if options.get("runtime") == "docker":
+            load(folder, options)
+        else:
+            (partial / "rootfs").mkdir()
+            for layer in options["layers"]:
+                lay(partial / "rootfs", folder, layer)
         for file in [{"name": "image.json", "content": options["configuration"]}, *options["files"]]:
             (partial / Path(file["name"]).name).write_bytes(base64.b64decode(file["content"]))
         os.sync()
@@ -192,11 +204,85 @@ def put(folder: Path, options: dict[str, Any]) -> None:
         raise
 
 
-def prune(folder: Path, images: list[str], keep: list[str]) -> list[str]:
+class Chain:
+    """Files read as one."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._paths = list(paths)
+        self._file: Any = None
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes; empty at the end of the last file."""
+        while True:
+            if self._file is None:
+                if not self._paths:
+                    return b""
+                self._file = self._paths.pop(0).open("rb")
+            data: bytes = self._file.read(size)
+            if data:
+                return data
+            self._file.close()
+            self._file = None
+
+
+def docker(*words: str) -> str:
+    """What the docker command prints. Raises Refused with what it said."""
+    done = subprocess.run(["docker", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Refused(f"docker {words[0]}: {done.stderr.strip()[-400:]}")
+    return done.stdout.strip()
+
+
+def in_daemon(image: str) -> bool:
+    """Whether the daemon has an image of this id."""
+    return f"sha256:{image}" in docker("image", "ls", "--all", "--no-trunc", "--quiet").split()
+
+
+def load(folder: Path, options: dict[str, Any]) -> None:
+    """Give the compressed layers to the daemon as they are. Raises Refused when it then names the image by another id."""
+    image = options["image"]
+    names = [f"{layer['diff_id']}.tar.gz" for layer in options["layers"]]
+    manifest = [{"Config": f"{image}.json", "RepoTags": None, "Layers": names}]
+    process = subprocess.Popen(
+        ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdin and process.stderr
+    try:
+        with tarfile.open(fileobj=process.stdin, mode="w|") as archive:
+            for name, data in {"manifest.json": json.dumps(manifest).encode(), f"{image}.json": configuration(options)}.items():
+                archive.addfile(entry(name, len(data)), io.BytesIO(data))
+            for name, layer in zip(names, options["layers"], strict=True):
+                size = sum(part["bytes"] for part in layer["parts"])
+                archive.addfile(entry(name, size), Chain(part_files(folder, layer)))  # type: ignore[arg-type]
+        process.stdin.close()
+    except BrokenPipeError:
+        pass
+    said = process.stderr.read().decode(errors="replace").strip()
+    if process.wait() != 0:
+        raise Refused(f"docker load: {said[-400:]}")
+    if not in_daemon(image):
+        raise Refused("the daemon loaded an image of another id")
+
+
+def entry(name: str, size: int) -> tarfile.TarInfo:
+    """An archive's entry."""
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o644
+    return member
+
+
+def configuration(options: dict[str, Any]) -> bytes:
+    """The image's configuration document."""
+    return base64.b64decode(options["configuration"])
+
+
+def prune(folder: Path, images: list[str], keep: list[str], runtime: str = "rootdir") -> list[str]:
     """Remove images, and parts of layers that nobody keeps."""
     gone = []
     for image in images:
         if len(image) == 64 and (folder / image).is_dir():
+            if runtime == "docker" and in_daemon(image):
+                docker("image", "rm", image)
             shutil.rmtree(folder / image)
             gone.append(image)
     parts = folder / ".parts"
@@ -216,6 +302,7 @@ def main() -> None:
             "image": {"type": "str", "required": True},
             "configuration": {"type": "str", "required": True},
             "layers": {**rows, "required": True},
+            "runtime": {"type": "str", "choices": ["rootdir", "docker"], "default": "rootdir"},
             "files": {**rows, "default": []},
             "remove": names,
             "keep_layers": names,
@@ -226,14 +313,15 @@ def main() -> None:
     folder = Path(options["folder"])
     image_file = folder / options["image"] / "image.json"
     try:
-        found = check_id(options["image"], base64.b64decode(options["configuration"]), options["layers"])
+        found = check_id(options["image"], configuration(options), options["layers"])
         there = image_file.is_file() and hashlib.sha256(image_file.read_bytes()).hexdigest() == found
+        there = there and (options["runtime"] == "rootdir" or in_daemon(found))
         removed: list[str] = []
         if not module.check_mode:
             if not there:
                 check_parts(folder, options["layers"])
                 put(folder, options)
-            removed = prune(folder, options["remove"], options["keep_layers"])
+            removed = prune(folder, options["remove"], options["keep_layers"], options["runtime"])
     except (Refused, OSError, zlib.error) as error:
         module.fail_json(msg=f"image {options['image'][:12]}: {error}")
     module.exit_json(changed=not there or bool(removed), image_id=found, removed=removed)

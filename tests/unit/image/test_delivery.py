@@ -188,7 +188,7 @@ def there(**values: Any) -> There:
 def test_only_missing_parts_are_sent() -> None:
     parts = tuple(Part(name=f"{n:04d}", bytes=1, sha256="0" * 64) for n in range(3))
     layer = Layer(diff_id="a" * 64, bytes=3, parts=parts, whiteouts=())
-    wanted = Delivery(image_id="b" * 64, profile="sim", user="engine", configuration="{}", layers=(layer,))
+    wanted = Delivery(image_id="b" * 64, profile="sim", runtime="rootdir", user="engine", configuration="{}", layers=(layer,))
     assert [p.name for _, p in missing(wanted, there(parts={"a" * 64: ("0000", "0002")}))] == ["0001"]
     assert len(missing(wanted, there())) == 3
 
