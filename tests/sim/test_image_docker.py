@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hashlib
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,11 +19,13 @@ from pathlib import Path
 import pytest
 
 from kit.errors import ExitCode, KitError
+from kit.image import delivery, onhost
 from kit.image.context import prepared
 from kit.image.docker import Docker
 from kit.image.proof import look_again, manifest_of
 from tests.sim.mini_image import Mini, make
 from tests.sim.test_image_build import remove
+from tests.unit.image.test_delivery import TREE
 
 OPTIONS = ("--bridge", "none", "--iptables=false", "--ip-forward=false", "--ip-masq=false")
 
@@ -79,11 +85,46 @@ def test_docker_builds_the_same_files_as_buildah(mini: Mini, short: Path, monkey
         assert look_again(docker, image, mini.spec) == (wanted, [])
         assert not docker.reproducible, "and the record says so"
         with docker.layers(image) as layers:
-            import hashlib
-
             for path in layers.iterdir():
                 assert hashlib.sha256(path.read_bytes()).hexdigest() == path.name
         assert hashlib.sha256(docker.configuration(image)).hexdigest() == image
+
+
+@pytest.mark.timeout(900)
+def test_parts_of_a_delivery_are_loaded_into_a_daemon_under_the_same_id(
+    mini: Mini, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What roles/image does on a host whose engine is a container; its module is run here, on a real daemon."""
+    image = mini.build()
+    docker_spec = mini.spec.model_copy(update={"runtime": "docker"})
+    wanted = delivery.prepare(mini.places, mini.builder, docker_spec, image)
+    folder = tmp_path / "images"
+    shutil.copytree(delivery.layers_folder(mini.places), folder / ".parts")
+    options = {
+        "image": image,
+        "runtime": "docker",
+        "configuration": base64.b64encode(wanted.configuration.encode()).decode(),
+        "layers": [layer.model_dump(mode="json") for layer in wanted.layers],
+        "files": [],
+    }
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{short}/s")
+    with daemon(short):
+        TREE.put(folder, options)
+        assert TREE.in_daemon(image)
+        look = Path(onhost.__file__).parent / "look.py"
+        asked = {
+            "folder": str(folder),
+            "image_id": image,
+            "runtime": "docker",
+            "user": "root",
+            "uid": 0,
+            "usage": True,
+            "layers": [],
+        }
+        told = json.loads(subprocess.run([sys.executable, look, json.dumps(asked)], capture_output=True, check=True).stdout)
+        assert (told["present"], told["in_use"]) == (True, [])
+        assert TREE.prune(folder, [image], [], "docker") == [image]
+        assert not TREE.in_daemon(image)
 
 
 @pytest.mark.timeout(900)
