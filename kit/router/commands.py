@@ -44,6 +44,8 @@ from kit.work import Work, each, finish, forks, recorded, remote
 log = logging.getLogger("kit.serve")
 ROUTERS = "routers.yml"
 POLL_S = 2.0
+DEATHS = 2
+"""An engine that dies twice at its start will die a third time."""
 
 
 def router_file() -> RouterFile:
@@ -130,6 +132,7 @@ def start(targets: Sequence[Target]) -> Outcome:
 def _until_ready(node: HostNode, run: Run) -> dict[str, Any]:
     """Ready is progress: the log says so, and a token came through every rank. Raises KitError(TIMEOUT) with the last lines."""
     began, budget, said = time.monotonic(), node.profile.readiness.total_s, ""
+    died = 0
     while time.monotonic() - began < budget:
         state = node.unit_state()
         text = node.journal() or ""
@@ -138,14 +141,18 @@ def _until_ready(node: HostNode, run: Run) -> dict[str, Any]:
         if phase != said:
             log.info("%s: %s (%.0f s)", node.name, phase, time.monotonic() - began)
             said = phase
-        if state.get("ActiveState") == "failed":
+        restarts = int(state.get("NRestarts", "0") or "0")
+        if restarts > died:
+            died = restarts
+            log.warning("%s: the engine died and was started again: %s", node.name, node.last_words())
+        if state.get("ActiveState") == "failed" or died >= DEATHS:
             break
         if read.ready:
             with suppress(KitError), Engine(node.local_url(), node.key, timeout_s=60) as engine:
                 if engine.health() == 200:
                     return {"ready_s": round(time.monotonic() - began, 1), "phases": dict(read.phases)}
         time.sleep(POLL_S)
-    lines = " | ".join((node.journal() or "").splitlines()[-6:])[-800:]
+    lines = node.last_words()
     step = "see `journalctl -u b300kit-engine`"
     raise KitError(failure("engine.not_ready", node.name, f"ready within {budget} s", lines or "no log", step), ExitCode.TIMEOUT)
 

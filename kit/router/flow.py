@@ -8,6 +8,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +26,8 @@ from kit.router.node import Node
 log = logging.getLogger("kit.router")
 ADD_S = 60.0
 CANARIES = 24
-"""Sent through a router until the node's own counter moves: with n nodes one comes round in n turns."""
+"""Sent through a router until the node's own counter moves."""
+AT_ONCE = 8
 CANARY_TOKENS = 4
 QUIET_POLLS = 3
 POLL_S = 0.2
@@ -168,7 +170,8 @@ def _quietly(ask: Callable[[], Any]) -> Any:
 
 def _canary(node: Node, client: RouterClient, key: str | None) -> None:
     """A streamed reply through the router that this node, and no other, made: its own counter moves."""
-    # Each begins differently: a router that knows prefixes would send the same words to the same node for ever.
+    # Each begins differently, and several at once: a router that knows prefixes sends the same words to the same node, and
+    # turns to the idlest node only when the others have more to do.
     bodies = [
         {
             "model": node.profile.model.served_name,
@@ -179,14 +182,16 @@ def _canary(node: Node, client: RouterClient, key: str | None) -> None:
         for _ in range(CANARIES)
     ]
     where = f"{client.name} {node.url}"
-    with Engine(node.subject().url, node.key, timeout_s=60) as direct, Engine(client.url, key, timeout_s=60) as through:
+    with Engine(node.subject().url, node.key, timeout_s=60) as direct, Engine(client.url, key, timeout_s=120) as through:
         before = direct.counters().get(TOKENS, 0.0)
-        for number, body in enumerate(bodies, 1):
-            reply = through.chat(f"canary {number}", body, True)
-            if reply.status != 200 or reply.finish is None:
-                found = f"{reply.status} {reply.error or 'no finish reason'}"
+        for at in range(0, CANARIES, AT_ONCE):
+            with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="canary") as threads:
+                replies = list(threads.map(lambda body: through.chat("canary", body, True), bodies[at : at + AT_ONCE]))
+            bad = [reply for reply in replies if reply.status != 200 or reply.finish is None]
+            if bad:
+                found = f"{bad[0].status} {bad[0].error or 'no finish reason'}"
                 raise KitError(
-                    failure("join.canary", where, "a whole reply", found, "see the router's log"), ExitCode.GATE_FAILED
+                    failure("join.canary", where, "whole replies", found, "see the router's log"), ExitCode.GATE_FAILED
                 )
             if _moved(direct, before):
                 return

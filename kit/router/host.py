@@ -131,7 +131,7 @@ class HostNode:
 
     def unit_state(self) -> dict[str, str]:
         """Of the engine's unit: ActiveState, MainPID, InvocationID, ..."""
-        names = "ActiveState,SubState,MainPID,InvocationID,NRestarts,ActiveEnterTimestamp"
+        names = "LoadState,ActiveState,SubState,MainPID,InvocationID,NRestarts,ActiveEnterTimestamp"
         done = self.remote.run(["systemctl", "show", "--no-pager", "-p", names, unit.UNIT], timeout_s=20)
         pairs = (line.partition("=") for line in done.stdout.decode(errors="replace").splitlines())
         return {name: value for name, _, value in pairs}
@@ -157,6 +157,14 @@ class HostNode:
         words = ["journalctl", "--quiet", "--no-pager", "-o", "cat", "-n", str(LOG_LINES), f"_SYSTEMD_INVOCATION_ID={invocation}"]
         done = self.remote.run(self.remote.privileged(words), timeout_s=60)
         return done.stdout.decode(errors="replace") if done.status == 0 else None
+
+    def last_words(self) -> str:
+        """Errors of the latest starts: the exception, or the last lines there are."""
+        words = ["journalctl", "--quiet", "--no-pager", "-o", "cat", "-n", "400", "-u", unit.UNIT]
+        done = self.remote.run(self.remote.privileged(words), timeout_s=60)
+        lines = [line for line in done.stdout.decode(errors="replace").splitlines() if "server_args=" not in line]
+        telling = [line for line in lines if "Error" in line or "exited" in line]
+        return " | ".join((telling or lines)[-4:])[-700:] or "no log"
 
     def identity(self) -> Identity:
         found, state = self.read(weights=True), self.unit_state()
@@ -200,6 +208,8 @@ class HostNode:
         self._play(engine_port="close", engine_port_rules=unit.CLOSED)
 
     def stop(self) -> None:
+        if self.unit_state().get("ActiveState") == "inactive":
+            return
         self._play(engine_stop=[unit.UNIT])
 
     def start(self) -> None:

@@ -46,7 +46,9 @@ def profile(name: str = "cpu-tiny", tensor: int = 1) -> EngineProfile:
     whole = load_profile(name, [paths.ROOT / "fleet"])
     left = {gate: "left to the profile's own smoke run" for gate in whole.gates.required if gate not in QUICK}
     gates = whole.gates.model_copy(update={"required": QUICK, "not_applicable": {**whole.gates.not_applicable, **left}})
-    return whole.model_copy(update={"parallel": whole.parallel.model_copy(update={"tensor": tensor}), "gates": gates})
+    environment = {name: value for name, value in whole.environment.items() if name != "SGLANG_CPU_OMP_THREADS_BIND"}
+    parallel = whole.parallel.model_copy(update={"tensor": tensor})
+    return whole.model_copy(update={"parallel": parallel, "gates": gates, "environment": environment})
 
 
 class LoopbackNode:
