@@ -1,7 +1,7 @@
 """Which images a host has, which parts of a delivery, which images run, how much room there is. Reads; changes nothing.
 
-Argument: JSON with ``folder``, ``image_id``, ``runtime``, ``user``, ``uid``, ``usage``, and ``layers``: ``diff_id`` and ``parts``,
-each with ``name`` and ``bytes``.
+Argument: JSON with ``folder``, ``image_id``, ``runtime``, ``user``, ``uid``, ``usage``, and ``layers``:
+``diff_id`` and ``parts``, each with ``name`` and ``bytes``.
 """
 
 import hashlib
