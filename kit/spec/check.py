@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from kit.spec.model import EnginePort, FleetFile, HostSpec, Lock, Network
+from kit.spec.model import FleetFile, HostSpec, Lock, Network, PortAccess
 from kit.spec.strict_yaml import Path
 
 RESERVED = ("all", "ungrouped", "localhost")
@@ -133,12 +133,8 @@ def _paths(spec: HostSpec) -> list[Finding]:
 
 def _ports(spec: HostSpec) -> list[Finding]:
     out: list[Finding] = []
-    network = spec.network
-    named: dict[str, EnginePort] = {"engine": network.engine}
-    named |= {"metrics": network.metrics} if network.metrics else {}
-    named |= {"nccl": network.nccl} if network.nccl else {}
     ranges: list[tuple[str, int, int]] = [("ssh", spec.connection.port, spec.connection.port)]
-    for name, port in named.items():
+    for name, port in spec.network.groups().items():
         place = ("network", name, "ports")
         low, high = port_range(port.ports)
         if not 1 <= low <= high <= 65535:
@@ -163,7 +159,7 @@ def _ports(spec: HostSpec) -> list[Finding]:
     return out
 
 
-def covers_everyone(port: EnginePort) -> str:
+def covers_everyone(port: PortAccess) -> str:
     """The network by which the port is open to every address ("0.0.0.0/1 and 128.0.0.0/1" count too); "" when it is not."""
     four = [n for n in port.from_ if isinstance(n, ipaddress.IPv4Network)]
     six = [n for n in port.from_ if isinstance(n, ipaddress.IPv6Network)]

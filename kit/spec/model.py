@@ -165,8 +165,8 @@ class Docker(_Spec):
     data_root: AbsolutePath = "/var/lib/docker"
 
 
-class EnginePort(_Spec):
-    """A port of the node and the networks that may reach it."""
+class PortAccess(_Spec):
+    """Ports of the node and the networks that may reach them."""
 
     ports: PortRange
     from_: tuple[Network, ...] = Field((), alias="from")
@@ -178,9 +178,14 @@ class EnginePort(_Spec):
 class NetworkAccess(_Spec):
     """Who may reach what. SSH is never filtered by this kit."""
 
-    engine: EnginePort
-    metrics: EnginePort | None = None
-    nccl: EnginePort | None = None
+    engine: PortAccess
+    metrics: PortAccess | None = None
+    nccl: PortAccess | None = None
+
+    def groups(self) -> dict[str, PortAccess]:
+        """Those that are declared, by name."""
+        named = {"engine": self.engine, "metrics": self.metrics, "nccl": self.nccl}
+        return {name: port for name, port in named.items() if port is not None}
 
 
 class BurnIn(_Spec):

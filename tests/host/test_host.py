@@ -10,7 +10,7 @@ import pytest
 from testinfra.host import Host
 
 from kit.plan.model import Plan, Step
-from kit.spec.model import EnginePort, HostSpec
+from kit.spec.model import HostSpec, PortAccess
 
 Steps = dict[str, Step]
 GPU = "/run/b300kit/gpu.json"
@@ -211,7 +211,7 @@ def elements(table: dict[str, Any], name: str) -> set[str]:
 
 def test_the_kernel_guards_each_declared_port(host: Host, spec: HostSpec) -> None:
     table = json.loads(words(host, "nft", "--json", "list", "table", "inet", "b300kit"))
-    groups: dict[str, EnginePort | None] = {
+    groups: dict[str, PortAccess | None] = {
         "engine": spec.network.engine,
         "metrics": spec.network.metrics,
         "nccl": spec.network.nccl,

@@ -15,7 +15,7 @@ from kit.plan.model import Action, ManagedFile, Step
 from kit.plan.steps import change, file_step, installed, keep, refuse, unit_step
 from kit.plan.where import FIREWALL_LOADED, FIREWALL_RULES, FIREWALL_UNIT
 from kit.spec.check import port_range
-from kit.spec.model import EnginePort, HostSpec, Lock
+from kit.spec.model import HostSpec, Lock
 
 ROLE = "firewall"
 PACKAGE = "nftables"
@@ -41,13 +41,6 @@ def _package(facts: Facts) -> Step:
     return installed("firewall.package", PACKAGE, facts, ROLE, absent=absent, look="look at `dpkg -s`")
 
 
-def guarded(spec: HostSpec) -> list[tuple[str, EnginePort]]:
-    """Named port groups that are declared."""
-    net = spec.network
-    groups: list[tuple[str, EnginePort | None]] = [("engine", net.engine), ("metrics", net.metrics), ("nccl", net.nccl)]
-    return [(name, port) for name, port in groups if port is not None]
-
-
 def ports(text: str) -> range:
     """``30000`` or ``28028-28031`` as a range of port numbers."""
     low, high = port_range(text)
@@ -57,7 +50,7 @@ def ports(text: str) -> range:
 def _ssh(spec: HostSpec) -> Step:
     """A rule set that names the SSH port would lock everyone out, this kit first."""
     held = {SSH_PORT, spec.connection.port}
-    hit = [f"{name} {group.ports}" for name, group in guarded(spec) if held & set(ports(group.ports))]
+    hit = [f"{name} {group.ports}" for name, group in spec.network.groups().items() if held & set(ports(group.ports))]
     expected = f"ports {', '.join(str(p) for p in sorted(held))} in no guarded range"
     if hit:
         found = ", ".join(hit)
@@ -74,7 +67,7 @@ def _ssh(spec: HostSpec) -> Step:
 def rules_text(spec: HostSpec) -> str:
     """The nft file: replaces our table in one transaction. Carries the hash of its rules as the table's comment."""
     groups: list[dict[str, Any]] = []
-    for name, group in guarded(spec):
+    for name, group in spec.network.groups().items():
         groups.append(
             {
                 "name": name,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import permutations
+from typing import TypeVar
 
 from kit.facts.model import Facts, Gpu, GpuStack
 from kit.facts.unknown import Unknown, is_known, show
@@ -14,6 +15,8 @@ from kit.plan.model import Action, Step
 from kit.plan.steps import keep, need, need_each, refuse, silent
 from kit.spec.model import Gpus, HostSpec, Lock
 
+S = TypeVar("S")
+T = TypeVar("T")
 SPARE_MEMORY_MIB = 1024
 """NVML's total leaves out a firmware share that differs by driver; less than this apart is the same part."""
 CHECKS = (
@@ -90,7 +93,7 @@ def _each(want: Gpus, gpus: tuple[Gpu, ...]) -> list[Step]:
             "gpu.mig",
             "MIG (current/pending)",
             gpus,
-            lambda g: _both(g.mig_current, g.mig_pending),
+            lambda g: _both(g.mig_current, g.mig_pending, _pair),
             lambda v: v == _pair(want.mig, want.mig),
             expected=_pair(want.mig, want.mig),
             next=f"drain the host, `nvidia-smi -mig {int(want.mig)}` and reboot; persistence mode blocks the change",
@@ -99,7 +102,7 @@ def _each(want: Gpus, gpus: tuple[Gpu, ...]) -> list[Step]:
             "gpu.ecc",
             "ECC (current/pending)",
             gpus,
-            lambda g: _both(g.ecc_current, g.ecc_pending),
+            lambda g: _both(g.ecc_current, g.ecc_pending, _pair),
             lambda v: v == _pair(want.ecc, want.ecc),
             expected=_pair(want.ecc, want.ecc),
             next=f"drain the host, `nvidia-smi -e {int(want.ecc)}` and reboot; want {on_off[want.ecc]} now and after",
@@ -122,12 +125,11 @@ def _pair(current: bool, pending: bool) -> str:
     return f"{word[current]}/{word[pending]}"
 
 
-def _both(current: bool | Unknown, pending: bool | Unknown) -> str | Unknown:
-    if not is_known(current):
-        return current
-    if not is_known(pending):
-        return pending
-    return _pair(current, pending)
+def _both(first: T | Unknown, second: S | Unknown, text: Callable[[T, S], str]) -> str | Unknown:
+    """Two facts in words; the first unknown one when not both are known."""
+    if not is_known(first):
+        return first
+    return text(first, second) if is_known(second) else second
 
 
 def _sms(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
@@ -203,11 +205,9 @@ def _fabric(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
     state = "completed/success" if want.fabric == "completed" else "not_supported"
 
     def read(gpu: Gpu) -> str | Unknown:
-        if not is_known(gpu.fabric_state) or want.fabric == "absent":
+        if want.fabric == "absent":
             return gpu.fabric_state
-        if not is_known(gpu.fabric_status):
-            return gpu.fabric_status
-        return f"{gpu.fabric_state}/{gpu.fabric_status}"
+        return _both(gpu.fabric_state, gpu.fabric_status, lambda state, status: f"{state}/{status}")
 
     return need_each(
         "gpu.fabric",
@@ -225,19 +225,11 @@ def _pcie(want: Gpus, gpus: tuple[Gpu, ...]) -> Step:
     if want.pcie is None:
         return keep("gpu.pcie", "no PCIe link is declared", found="not judged")
     expected = f"gen {want.pcie.generation} x{want.pcie.width}"
-
-    def read(gpu: Gpu) -> str | Unknown:
-        if not is_known(gpu.pcie_generation_max):
-            return gpu.pcie_generation_max
-        if not is_known(gpu.pcie_width):
-            return gpu.pcie_width
-        return f"gen {gpu.pcie_generation_max} x{gpu.pcie_width}"
-
     return need_each(
         "gpu.pcie",
         "PCIe link",
         gpus,
-        read,
+        lambda gpu: _both(gpu.pcie_generation_max, gpu.pcie_width, lambda generation, width: f"gen {generation} x{width}"),
         lambda v: v == expected,
         expected=expected,
         next="a slot, riser or BIOS setting limits the link: ask the provider",
