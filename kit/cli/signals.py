@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+from kit import procfs
 from kit.detached import DETACHED
 
 TERM_GRACE_S = 5.0
@@ -77,9 +78,8 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> dict[int, int]:
     """Processes below ``pid``: pid -> start time (ticks since boot), without those detached on purpose and theirs."""
     children: dict[int, list[tuple[int, int]]] = {}
     for entry in proc.iterdir():
-        if entry.name.isdigit() and (found := _stat(entry)):
-            parent, started, _ = found
-            children.setdefault(parent, []).append((int(entry.name), started))
+        if entry.name.isdigit() and (found := procfs.look(int(entry.name), proc)):
+            children.setdefault(found.parent, []).append((int(entry.name), found.started))
     out: dict[int, int] = {}
     waiting = [pid]
     while waiting:
@@ -93,8 +93,8 @@ def descendants(pid: int, proc: Path = Path("/proc")) -> dict[int, int]:
 def kill(processes: dict[int, int], number: int) -> None:
     """Signal those that are still the same process (a pid may have been given to another)."""
     for pid, started in processes.items():
-        found = _stat(Path("/proc") / str(pid))
-        if found and found[1] == started:
+        found = procfs.look(pid)
+        if found and found.started == started:
             try:
                 os.kill(pid, number)
             except (ProcessLookupError, PermissionError):
@@ -103,17 +103,7 @@ def kill(processes: dict[int, int], number: int) -> None:
 
 def alive(processes: dict[int, int]) -> bool:
     """Whether any of them still runs (one that ended and was not waited for does not)."""
-    found = ((_stat(Path("/proc") / str(pid)), started) for pid, started in processes.items())
-    return any(stat is not None and stat[1] == started and not stat[2] for stat, started in found)
-
-
-def _stat(entry: Path) -> tuple[int, int, bool] | None:
-    """(parent, start time, whether it has ended), or None when it is gone."""
-    try:
-        fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        return int(fields[1]), int(fields[19]), fields[0] in "ZX"
-    except (OSError, ValueError, IndexError):
-        return None
+    return any(procfs.started(pid) == started for pid, started in processes.items())
 
 
 def _detached(entry: Path) -> bool:

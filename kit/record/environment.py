@@ -12,11 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kit import paths
+from kit import paths, procfs
 from kit.record.model import Control
 
 _PACKAGES = ("ansible-core", "ansible-runner", "jinja2", "pydantic")
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def describe() -> dict[str, Any]:
@@ -33,8 +32,8 @@ def describe() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "pid": os.getpid(),
-        "pid_started": process_started(os.getpid()) or 0,
-        "boot_id": boot_id(),
+        "pid_started": procfs.started(os.getpid()) or 0,
+        "boot_id": procfs.boot_id(),
     }
 
 
@@ -45,25 +44,6 @@ def operator() -> str:
     except (KeyError, OSError):  # which of them is Python's version
         name = f"uid-{os.getuid()}"
     return f"{name}@{platform.node()}"
-
-
-def boot_id() -> str:
-    """Which boot of this machine it is; empty when it cannot be told."""
-    try:
-        return _BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
-
-
-def process_started(pid: int) -> int | None:
-    """Clock ticks after boot at which a process started; None when there is no such process (or it is a zombie)."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    # The command name, in brackets, may itself hold spaces and brackets.
-    fields = stat.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else int(fields[19])
 
 
 @cache

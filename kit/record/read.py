@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from kit import procfs
 from kit.errors import ExitCode, KitError, failure
-from kit.record import environment, files, guard
+from kit.record import files, guard
 from kit.record.documents import first_line, host_record, run_document, stages
 from kit.record.model import (
     DERIVED,
@@ -153,8 +154,8 @@ def _state(document: RunDocument | None) -> RunState:
         return RunState.UNREADABLE
     if document.finished is not None:
         return RunState.FINISHED
-    same_boot = bool(document.boot_id) and document.boot_id == environment.boot_id()
-    alive = same_boot and environment.process_started(document.pid) == document.pid_started
+    same_boot = bool(document.boot_id) and document.boot_id == procfs.boot_id()
+    alive = same_boot and procfs.started(document.pid) == document.pid_started
     return RunState.RUNNING if alive else RunState.INTERRUPTED
 
 

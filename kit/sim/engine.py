@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from kit import procfs
 from kit.detached import DETACHED
 from kit.errors import ExitCode, KitError, failure
 from kit.sim import declare, states
@@ -148,7 +149,7 @@ def _new_state(
 ) -> HostState:
     return HostState(
         name=name, profile=profile, runtime=runtime, index=index, address=address, port=port, host_key=host_key,
-        machine_boot_id=states.machine_boot_id(), supervisor_pid=0, supervisor_start=0,
+        machine_boot_id=procfs.boot_id(), supervisor_pid=0, supervisor_start=0,
         layers=tuple(path.name for path in layers),
     )  # fmt: skip
 
@@ -157,13 +158,13 @@ def _supervise(places: Places, state: HostState) -> HostState:
     at = places.host(state.name)
     script = nspawn.SUPERVISOR
     with at.supervisor_log.open("ab") as log:
-        process = subprocess.Popen(
+        child = subprocess.Popen(
             [sys.executable, "-I", str(script), str(at.supervisor_config)],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/",
             env=os.environ | {DETACHED: "1"},
         )  # fmt: skip
-    began = states.start_ticks(process.pid)
-    started = state.model_copy(update={"supervisor_pid": process.pid, "supervisor_start": began or 0})
+    began = procfs.started(child.pid)
+    started = state.model_copy(update={"supervisor_pid": child.pid, "supervisor_start": began or 0})
     states.write(places, started)
     return started
 
@@ -209,7 +210,7 @@ def _remove(places: Places, name: str, state: HostState | None) -> None:
     if state is not None:
         if states.running(state):
             _end(state.supervisor_pid, state.supervisor_start)
-        this_boot = state.machine_boot_id == states.machine_boot_id()
+        this_boot = state.machine_boot_id == procfs.boot_id()
         if this_boot and state.runtime == "nspawn":
             cgroups.remove(cgroups.machine_layout(), cgroups.group_name(state.index))
             with exclusive(MACHINE_LOCK):
@@ -221,7 +222,7 @@ def _end(pid: int, started: int, timeout_s: float = 10) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout_s
-    while states.start_ticks(pid) == started:
+    while procfs.started(pid) == started:
         if time.monotonic() > deadline:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
 
 from pydantic import ValidationError
 
+from kit import procfs
 from kit.sim.model import HostState
 from kit.sim.places import Places
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
-
-def machine_boot_id() -> str:
-    """Of this machine's current boot."""
-    return BOOT_ID.read_text().strip()
-
-
-def start_ticks(pid: int) -> int | None:
-    """When a process started (clock ticks since boot); None when there is none, or only its remains."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] == "Z" else int(fields[19])
 
 
 def read(places: Places, name: str) -> HostState | None:
@@ -55,7 +38,7 @@ def write(places: Places, state: HostState) -> None:
 
 def running(state: HostState) -> bool:
     """Whether its supervisor lives: this boot, this pid, and the same process as then."""
-    return state.machine_boot_id == machine_boot_id() and start_ticks(state.supervisor_pid) == state.supervisor_start
+    return state.machine_boot_id == procfs.boot_id() and procfs.started(state.supervisor_pid) == state.supervisor_start
 
 
 def answers(address: str, port: int, timeout_s: float = 1.0) -> bool:

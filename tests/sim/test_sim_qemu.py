@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kit import paths
+from kit import paths, procfs
 from kit.errors import ExitCode, KitError
 from kit.facts.host.read import numbers as listed_numbers
 from kit.plan import render
@@ -160,7 +160,7 @@ def test_down_ends_the_machine(machine):
     state = states.read(Places.here(), machine)
     folder = Places.here().host(machine).folder
     flow.down(machine)
-    assert states.start_ticks(state.supervisor_pid) is None
+    assert procfs.started(state.supervisor_pid) is None
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and (process / "cmdline").exists():
             assert str(folder).encode() not in (process / "cmdline").read_bytes()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kit import procfs
 from kit.errors import KitError
 from kit.sim import states
 from kit.sim.commands import run
@@ -115,9 +116,9 @@ def _state(**changes) -> HostState:
         "index": 10,
         "address": "169.254.77.10",
         "host_key": "ssh-ed25519 AAAA",
-        "machine_boot_id": states.machine_boot_id(),
+        "machine_boot_id": procfs.boot_id(),
         "supervisor_pid": os.getpid(),
-        "supervisor_start": states.start_ticks(os.getpid()),
+        "supervisor_start": procfs.started(os.getpid()),
     }
     return HostState.model_validate({**usual, **changes})
 
@@ -131,9 +132,9 @@ def test_running_is_this_boot_this_process_and_not_another_with_its_number():
 def test_a_zombie_does_not_run():
     child = subprocess.Popen(["true"])
     deadline = time.monotonic() + 5
-    while states.start_ticks(child.pid) is not None and time.monotonic() < deadline:
+    while procfs.started(child.pid) is not None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert states.start_ticks(child.pid) is None
+    assert procfs.started(child.pid) is None
     child.wait()
 
 
@@ -192,7 +193,7 @@ def test_the_supervisor_takes_its_host_with_it(tmp_path):
     pid = int((tmp_path / "pid").read_text())
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0
-    assert states.start_ticks(pid) is None
+    assert procfs.started(pid) is None
 
 
 def test_a_late_write_waits_for_its_file(tmp_path):
