@@ -31,7 +31,7 @@ class Buildah:
         self._places = places
         # A short path: it holds sockets. Nothing in it outlives a build.
         runtime.mkdir(parents=True, exist_ok=True)
-        self._global = ["--root", str(graph), "--runroot", str(runtime), "--storage-driver", "overlay"]
+        self._global = ["--root", str(graph), "--runroot", str(runtime), "--storage-driver=overlay"]
 
     def _argv(self, *words: str | Path) -> list[str]:
         return ["buildah", *self._global, *map(str, words)]

@@ -59,7 +59,7 @@ def run_both(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise KitError(failure(code, " ".join(words[:4]), f"an end in {timeout_s:.0f} s", "none"), ExitCode.TIMEOUT) from None
+        raise KitError(failure(code, shown(words), f"an end in {timeout_s:.0f} s", "none"), ExitCode.TIMEOUT) from None
     out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
     if done.returncode != 0:
         raise Failed(code, words, done.returncode, out, err, exit_code)
@@ -102,7 +102,7 @@ def run_steps(command: Sequence[str | Path], code: str, timeout_s: float, enviro
     finally:
         timer.cancel()
     if late.is_set():
-        raise KitError(failure(code, " ".join(words[:4]), f"an end in {timeout_s:.0f} s", "none"), ExitCode.TIMEOUT)
+        raise KitError(failure(code, shown(words), f"an end in {timeout_s:.0f} s", "none"), ExitCode.TIMEOUT)
     if status != 0:
         raise Failed(code, words, status, "", "".join(lines), ExitCode.APPLY_FAILED)
 
@@ -119,13 +119,18 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
+def shown(words: Sequence[str]) -> str:
+    """A command for an error text: its first words, without options and folders. Pure."""
+    return " ".join([word for word in words if not word.startswith(("-", "/"))][:4])
+
+
 class Failed(KitError):
     """A tool that ended with another status than 0; keeps all it said."""
 
     def __init__(self, code: str, words: list[str], status: int, out: str, err: str, exit_code: int) -> None:
         self.out, self.err = out, err
         said = " ".join((err.strip() or out.strip()).split())[-_TAIL:]
-        super().__init__(failure(code, " ".join(words[:4]), "exit 0", f"exit {status}: {said}"), exit_code)
+        super().__init__(failure(code, shown(words), "exit 0", f"exit {status}: {said}"), exit_code)
 
 
 def need(tool: str) -> None:
