@@ -179,8 +179,11 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
     with recorded("provision", targets) as (run, work), ExitStack() as locks:
         jobs: dict[Target, Plan] = {}
 
+        def hold(one: Work) -> Callable[[], None]:
+            return locks.enter_context(locked(one, run))
+
         def look(one: Work) -> None:
-            still_held = locks.enter_context(locked(one, run))
+            still_held = hold(one)
             plan = _look(one, run)
             one.result["planned"] = text.plan_summary(plan)
             if plan.refused or not _work_to_do(plan, reboot):
@@ -193,6 +196,10 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
         body = "\n".join(text.plan_text(one.plan, verbose, brief=True) for one in work if one.plan)
         if jobs:
             again = _apply(work, jobs, run, reboot)
+            # The reboot ended the session that held the lock: another operator may have come since.
+            rebooted = [one for one in work if one.target in again]
+            each(rebooted, forks(targets), hold)
+            again = {one.target: again[one.target] for one in rebooted if one.exit_code == ExitCode.OK}
             if again:
                 _apply(work, again, run, reboot=False)
         # Of several hosts the table says it.

@@ -51,7 +51,7 @@ class Work:
         self.codes.add(int(error.exit_code))
 
 
-def each(work: Sequence[Work], forks: int, do: Callable[[Work], None]) -> None:
+def each(work: Sequence[Work], forks: int, do: Callable[[Work], object]) -> None:
     """Run ``do`` for each host at once; a host's KitError ends that host alone."""
 
     def guarded(one: Work) -> None:
