@@ -76,8 +76,11 @@ def build() -> Path | None:
     path = cache_dir() / "build" / f"cores_probe-{platform.machine()}-{digest}"
     if path.exists():
         return path
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".cores_probe")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".cores_probe")
+    except OSError:
+        return None
     os.close(handle)
     try:
         subprocess.run(

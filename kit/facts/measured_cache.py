@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kit.errors import ExitCode, KitError, failure
 from kit.facts.burn_in_model import MeasuredBurnIn
 from kit.facts.model import MeasuredCores
+from kit.files import replace
 from kit.paths import cache_dir
 
 _BURN_IN = "burn-in"
@@ -32,23 +32,33 @@ def place(name: str, boot_id: str, kind: str = "") -> Path:
 
 
 def _keep(name: str, boot_id: str, text: str, kind: str = "") -> Path:
-    """Keep figures, in one piece."""
+    """Keep figures, in one piece. Raises KitError(INTERNAL, ``measured.write``)."""
     path = place(name, boot_id, kind)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{name}", delete=False) as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    Path(stream.name).replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, text.encode())
+    except OSError as error:
+        raise _failed("measured.write", path, "a writable folder with free space", error) from error
     return path
 
 
 def _read(name: str, boot_id: str, shape: type[Shape], kind: str = "") -> Shape | None:
-    """The figures of one boot; None when there are none, or the file is damaged: then they are simply not known."""
+    """The figures of one boot; None when there are none, or the file is damaged: then they are simply not known.
+
+    Raises KitError(INTERNAL, ``measured.unreadable``): a file that may not be read is not one that is not there.
+    """
+    path = place(name, boot_id, kind)
     try:
-        return shape.model_validate_json(place(name, boot_id, kind).read_text())
+        return shape.model_validate_json(path.read_text())
     except (FileNotFoundError, ValidationError):
         return None
+    except OSError as error:
+        raise _failed("measured.unreadable", path, "a readable file", error) from error
+
+
+def _failed(code: str, path: Path, expected: str, error: OSError) -> KitError:
+    step = "correct that, or set B300KIT_CACHE to another folder"
+    return KitError(failure(code, str(path), expected, error.strerror or str(error), step), ExitCode.INTERNAL)
 
 
 def store_burn_in(name: str, measured: MeasuredBurnIn) -> Path:

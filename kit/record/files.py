@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kit.errors import ExitCode, KitError, failure
+from kit.files import PARTIAL, replace, sync_directory, write_all
 
 SUMS = "SHA256SUMS"
-PARTIAL = ".partial-"
-"""Prefix of a file that is being written. One that stays was left by a killed process."""
 _BLOCK = 1 << 20
 _SUM_LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-f]{64}) [ *](?P<name>.+)")
 
@@ -24,17 +23,8 @@ def write_atomic(path: Path, content: bytes) -> None:
 
     Raises KitError(INTERNAL, ``record.write``) with the free space and what to do; the partial file is gone then.
     """
-    partial = path.with_name(f"{PARTIAL}{path.name}-{secrets.token_hex(3)}")
     try:
-        try:
-            _write_new(partial, content)
-            partial.rename(path)
-            sync_directory(path.parent)
-        except BaseException:
-            # A signal between the two must not leave the partial file either.
-            with contextlib.suppress(OSError):
-                partial.unlink()
-            raise
+        replace(path, content)
     except OSError as error:
         raise write_failed(path, error) from error
 
@@ -50,7 +40,7 @@ def append_line(path: Path, line: bytes, durable: bool = False) -> None:
         try:
             size = os.fstat(handle).st_size
             try:
-                _write_all(handle, line + b"\n")
+                write_all(handle, line + b"\n")
                 if durable:
                     os.fsync(handle)
             except OSError:
@@ -93,15 +83,6 @@ def point(link: Path, target: str) -> None:
             raise
     except OSError as error:
         raise write_failed(link, error) from error
-
-
-def sync_directory(path: Path) -> None:
-    """Make a rename in the folder survive a power cut. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def file_sha256(path: Path) -> str:
@@ -183,21 +164,6 @@ def _free_text(path: Path) -> str:
             mode = ", mounted read-only" if space.f_flag & os.ST_RDONLY else ""
             return f"{space.f_bavail * space.f_frsize // 1024} KiB and {space.f_favail} inodes free at {folder}{mode}"
     return "free space could not be read"
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        _write_all(handle, content)
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _write_all(handle: int, content: bytes) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(handle, view) :]
 
 
 def _raise(error: OSError) -> None:

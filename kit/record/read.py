@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kit import procfs
 from kit.errors import ExitCode, KitError, failure
+from kit.files import PARTIAL
 from kit.record import files, guard
 from kit.record.documents import first_line, host_record, run_document, stages
 from kit.record.model import (
@@ -98,7 +99,7 @@ def verify(run_dir: Path) -> Verification:
         findings += _scan(name, present[name]) if name in present else []
     findings += [
         SumFinding(path.relative_to(run_dir).as_posix(), "partial", "left by a write that was cut off; nothing refers to it")
-        for path in sorted(run_dir.rglob(f"{files.PARTIAL}*"))
+        for path in sorted(run_dir.rglob(f"{PARTIAL}*"))
     ]
     return Verification(record.id, record.state, len(declared), tuple(findings))
 

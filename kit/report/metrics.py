@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kit.errors import ExitCode, KitError, failure
+from kit.files import replace
 from kit.outcome import HostOutcome, Outcome
-from kit.record import files
 from kit.record.environment import describe
 
 _LINE = re.compile(r'kit_last_success_timestamp_seconds\{host="((?:[^"\\]|\\.)*)",task="((?:[^"\\]|\\.)*)"\} (\S+)')
@@ -44,9 +44,9 @@ def write(path: Path, outcome: Outcome, now: float | None = None, known: Collect
             before = parse(path.read_text()) if path.exists() else Values({}, {})
             after = merge(before, outcome, time.time() if now is None else now, known)
             about = describe()
-            files.write_atomic(path, render(after, about["kit_version"], about["git_commit"] or "").encode())
-    except (OSError, KitError) as error:
-        found = (error.strerror or str(error)) if isinstance(error, OSError) else error.failures[0].found
+            replace(path, render(after, about["kit_version"], about["git_commit"] or "").encode())
+    except OSError as error:
+        found = error.strerror or str(error)
         raise KitError(
             failure("metrics.write", str(path), "a file written, its folder there", found, "mend that, or name another file"),
             ExitCode.INTERNAL,

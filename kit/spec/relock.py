@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +17,7 @@ from kit.facts.collect import collect
 from kit.facts.model import Facts, GpuStack, Package
 from kit.facts.request import ProbeRequest
 from kit.facts.unknown import Unknown, is_known
+from kit.files import replace
 from kit.outcome import HostOutcome, Outcome
 from kit.spec.load import shown
 from kit.spec.model import Lock
@@ -114,16 +113,9 @@ def _told(path: Path, check: bool, changes: Sequence[Move]) -> Mapping[str, obje
 
 
 def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        shutil.copymode(path, partial)
-        partial.replace(path)
+        replace(path, text.encode())
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise KitError(
             failure("fleet.write", shown(path), "a file written", error.strerror or str(error), "correct that and run it again"),
             ExitCode.INTERNAL,

@@ -17,6 +17,7 @@ from kit import paths
 EDGES = {
     "kit.paths": "reads the environment",
     "kit.procfs": "looks at processes",
+    "kit.files": "writes files",
     "kit.flow": "runs the stages",
     "kit.work": "keeps the record of a run over hosts",
     "kit.demo": "runs commands",

@@ -73,6 +73,21 @@ def test_the_speeds_of_another_boot_under_this_name_are_refused() -> None:
     assert load("node", BOOT) is None
 
 
+def test_a_cache_that_cannot_be_used_is_told_and_is_not_an_empty_one(cache: Path) -> None:
+    cache.mkdir()
+    (cache / "measured").write_text("a file where a folder must be")
+    for use, code in (
+        (lambda: store("node", speeds(), ()), "measured.write"),
+        (lambda: load("node", BOOT), "measured.unreadable"),
+    ):
+        with pytest.raises(KitError) as caught:
+            use()
+        assert caught.value.failures[0].code == code
+        assert "B300KIT_CACHE" in caught.value.failures[0].next
+    (cache / "build").write_text("the same")
+    assert measure.build() is None
+
+
 @pytest.mark.parametrize("boot_id", ["../../etc/passwd", "", "a/b", "a b"])
 def test_a_boot_id_is_a_file_name(boot_id: str) -> None:
     with pytest.raises(ValueError, match="not a host name and boot id"):
