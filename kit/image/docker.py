@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import docker
 import requests
+import urllib3
 from docker.errors import APIError, BuildError, ContainerError, DockerException, ImageNotFound
 
 from kit.errors import ExitCode, KitError, failure
@@ -176,7 +177,7 @@ def _told(what: str) -> Iterator[None]:
         yield
     except BuildError:
         raise
-    except (DockerException, APIError, requests.exceptions.RequestException) as error:
+    except (DockerException, APIError, requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
         found = " ".join(str(error).split())[:400]
         step = "start it (systemctl start docker), set DOCKER_HOST, or use --builder buildah"
         told = failure("image.daemon", f"docker daemon: {what}", "an answer", found, step)

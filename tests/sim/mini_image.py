@@ -50,7 +50,9 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], entry: s
     path.unlink(missing_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
         for member, text in {**whole, f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"}.items():
-            archive.writestr(zipfile.ZipInfo(member), text)
+            entry = zipfile.ZipInfo(member)
+            entry.external_attr = (0o755 if "/scripts/" in member else 0o644) << 16
+            archive.writestr(entry, text)
     return Wheel(version=version, file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
 

@@ -104,11 +104,11 @@ def test_an_sglang_of_another_interface_version_ends_the_build(mini: Mini) -> No
 def test_a_second_plugin_for_the_same_model_ends_the_build(mini: Mini) -> None:
     second = wheel(mini.places.wheels, "second", "1.0", CLASH, "second_megakernel = second:register")
     admitted = mini.spec.model_copy(update={"environment": {}})
-    assert said(replace(mini.with_packages(second=second), spec=admitted)) == ["interface.plugin_raises"]
+    assert "interface.plugin_raises" in said(replace(mini.with_packages(second=second), spec=admitted))
 
 
 @pytest.mark.timeout(600)
-def test_a_package_that_needs_a_falsifying_variable_or_a_tool_left_over_ends_the_build(mini: Mini) -> None:
+def test_a_build_tool_that_a_package_brings_ends_the_build(mini: Mini) -> None:
     tool = wheel(mini.places.wheels, "tooling", "1.0", {"tooling-1.0.data/scripts/gcc": "#!/bin/sh\n"})
     assert "image.build_tool" in said(mini.with_packages(tooling=tool))
 
