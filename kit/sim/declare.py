@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import resource
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from kit.files import replace
 from kit.sim.machine import qemu
 from kit.sim.model import HostState
 from kit.sim.rootfs.layer import USER
@@ -112,9 +112,7 @@ def _text(document: dict[str, Any]) -> str:
 
 def _replace(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.write_text(text)
-    fresh.rename(path)
+    replace(path, text.encode())
 
 
 def write_fleet(folder: Path, states: Iterable[HostState], identity_file: Path, fresh: str | None = None) -> None:

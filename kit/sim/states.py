@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 
 from pydantic import ValidationError
 
 from kit import procfs
+from kit.files import replace
 from kit.sim.model import HostState
 from kit.sim.places import Places
 
@@ -30,10 +30,7 @@ def read_all(places: Places) -> list[HostState]:
 
 def write(places: Places, state: HostState) -> None:
     """Atomically."""
-    target = places.host(state.name).state
-    fresh = target.with_name(f".state.{os.getpid()}")
-    fresh.write_text(state.model_dump_json(indent=2))
-    fresh.rename(target)
+    replace(places.host(state.name).state, state.model_dump_json(indent=2).encode())
 
 
 def running(state: HostState) -> bool:
