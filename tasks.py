@@ -209,6 +209,32 @@ def image_sign(image: str, key: str) -> Outcome:
     return sign.sign(image, key)
 
 
+@command(
+    hosts=True,
+    help={"source": "The model's folder here: weights, tokenizer, chat template.", "name": "Its folder's name on the hosts."},
+)
+def weights_push(targets: list[Target], source: str, name: str) -> Outcome:
+    """Put a model onto hosts: resumable, never over another one."""
+    from kit.image import weights
+
+    return weights.push(targets, source, name)
+
+
+@command(
+    hosts=True,
+    help={
+        "source": "The model's folder here, to compare with.",
+        "name": "Its folder's name on the hosts.",
+        "full": "Read every byte; else size and sampled hash.",
+    },
+)
+def weights_verify(targets: list[Target], source: str, name: str, full: bool = False) -> Outcome:
+    """Is a model on hosts as it is here? Exit 5 if not."""
+    from kit.image import weights
+
+    return weights.verify(targets, source, name, full)
+
+
 @command(help={"image": _IMAGE, "out": "The archive to write."})
 def image_bundle(image: str, out: str) -> Outcome:
     """One archive of an image that installs without a network."""
@@ -459,5 +485,6 @@ namespace.add_collection(
 )
 namespace.add_collection(_group(pin=prompts_pin), "prompts")
 namespace.add_collection(_group(record=reference_record), "reference")
+namespace.add_collection(_group(push=weights_push, verify=weights_verify), "weights")
 namespace.add_collection(_group(up=sim_up, down=sim_down, status=sim_status), "sim")
 namespace.add_collection(_group(list=record_list, show=record_show, report=record_report, verify=record_verify), "record")

@@ -188,7 +188,7 @@ def deliver(places: Places, wanted: Mapping[Target, Delivery], prune: bool) -> O
         each(work, forks(targets), decide)
         if jobs:
             with run.stage("deliver"):
-                results = ansible.play("image", jobs, run.path, _teller(run), forks(list(jobs)))
+                results = ansible.play("image", jobs, run.path, teller(run), forks(list(jobs)))
 
             def confirm(one: Work) -> None:
                 result = results[one.name]
@@ -229,7 +229,9 @@ def _line(one: Work) -> str:
     return f"{one.name}: {one.result['profile']} {one.result['image_id'][:12]}: {what}{gone}"
 
 
-def _teller(run: Run) -> Callable[[ApplyEvent], None]:
+def teller(run: Run) -> Callable[[ApplyEvent], None]:
+    """Shows what Ansible changes, and records all it does."""
+
     def tell(event: ApplyEvent) -> None:
         log.log(logging.DEBUG if event.status in ("ok", "skipped") else logging.INFO, "%s: %s", event.host, event.line())
         run.host(event.host).event(event)
