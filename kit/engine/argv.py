@@ -153,11 +153,12 @@ def _environment(profile: EngineProfile, placement: Placement) -> dict[str, str]
     environment = dict(ALWAYS)
     if profile.device == "cpu":
         environment["SGLANG_USE_CPU_ENGINE"] = "1"
-        if placement.schedulers:
-            environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(",".join(map(str, cpus)) for cpus in placement.schedulers)
     if placement.key_file:
         environment[KEY_FILE] = placement.key_file
     if profile.megakernel is not None:
         environment[PROBE_INTERVAL] = str(profile.megakernel.probe_interval_steps)
         environment[SAME_DRAWS] = "1"
-    return environment | dict(profile.environment)
+    environment |= dict(profile.environment)
+    if profile.device == "cpu" and placement.schedulers:
+        environment["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(",".join(map(str, cpus)) for cpus in placement.schedulers)
+    return environment

@@ -140,6 +140,9 @@ def _rootdir(
         "ProtectControlGroups=yes",
         "RestrictSUIDSGID=yes",
     ]
+    if profile.device == "cpu":
+        # It needs no device; gloo reads each PCI device's class, and a machine that shows only part of its tree ends it.
+        lines.append("TemporaryFileSystem=/sys/bus/pci/devices:ro")
     if profile.device == "cuda":
         devices = [*(f"/dev/nvidia{gpu}" for gpu in range(spec.gpus.count)), *GPU_DEVICES]
         lines += ["DevicePolicy=closed", *(f"DeviceAllow={device} rw" for device in devices)]
