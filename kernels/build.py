@@ -28,6 +28,8 @@ SOURCES = (
     "oproj/oproj.cu",
     "gemv/gemv.cu",
     "head/head.cu",
+    "agree/agree.cu",
+    "draw/draw.cu",
 )
 HEADERS = ("common/api.h", "common/device.cuh", "common/stream.cuh", "gemv/write.cuh")
 ARCHITECTURES = ("sm_90a", "sm_103a")

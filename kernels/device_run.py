@@ -22,7 +22,7 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-OPS = ("boundary", "stats", "gate", "qkv", "qkvproj", "oproj", "gemv", "head")
+OPS = ("boundary", "stats", "gate", "qkv", "qkvproj", "oproj", "gemv", "head", "agree", "draw")
 
 
 def run_tests(out: Path, folder: str) -> dict[str, object]:

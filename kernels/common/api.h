@@ -63,6 +63,15 @@ int b300k_head(const void* x, const void* weight, const void* scales, int32_t* o
                void* workspace, int rows, int vocabulary, int blocks, int pdl, void* stream);
 int64_t b300k_head_workspace(int rows);
 
+// The agreement hash: folds a step into state [66] uint64, T <= 1024, width <= 64 (agree/agree.cu).
+int b300k_agree(const uint64_t* request_ids, const int32_t* positions, const int32_t* ids, const int32_t* accept,
+                const int32_t* seq_lens, const uint64_t* page_delta, uint64_t* state, int rows, int width, int pdl, void* stream);
+
+// The matched-draw sampler: ids from logits [T,V] bf16, T <= 64 (draw/draw.cu).
+int b300k_draw(const void* logits, const float* inverse_temperature, const float* top_p, const int32_t* top_k, const int32_t* nonce,
+               const int32_t* position, const int32_t* step, int32_t* out_ids, int rows, int vocabulary, uint64_t seed, uint64_t tag,
+               int pdl, void* stream);
+
 #ifdef __cplusplus
 }
 #endif

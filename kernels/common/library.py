@@ -9,7 +9,7 @@ from .errors import LaunchError, UnsupportedDevice
 
 NAME = "libb300kit_kernels.so"
 CAPABILITIES = {90: "sm_90a", 103: "sm_103a"}
-_P, _I, _L, _F = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_float
+_P, _I, _L, _U, _F = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64, ctypes.c_uint64, ctypes.c_float
 
 # The C signatures of common/api.h, in its order.
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
@@ -26,6 +26,8 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "b300k_oproj": (_I, [_P] * 8 + [_I, _I, _I, _L, _I, _I, _I, _P]),
     "b300k_head": (_I, [_P] * 7 + [_I, _I, _I, _I, _P]),
     "b300k_head_workspace": (_L, [_I]),
+    "b300k_agree": (_I, [_P] * 7 + [_I, _I, _I, _P]),
+    "b300k_draw": (_I, [_P] * 8 + [_I, _I, _U, _U, _I, _P]),
     "b300k_qkv": (_I, [_P] * 10 + [_L, _I, _F, _I, _I, _I, _L, _L, _I, _I, _I, _P]),
 }
 

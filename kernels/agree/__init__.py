@@ -1,0 +1,1 @@
+"""The agreement hash: have all ranks done the same step?"""
