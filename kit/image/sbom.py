@@ -38,6 +38,7 @@ def bill(built: Built, spec: ImageSpec, lock: ImageLock) -> str:
     made = datetime.fromtimestamp(spec.source_date_epoch, UTC)
     metadata = BomMetaData(component=whole, timestamp=made)
     bom = Bom(components=parts, metadata=metadata, serial_number=uuid.uuid5(_SPACE, built.image_id))
+    bom.register_dependency(whole, parts)
     return JsonV1Dot6(bom).output_as_string(indent=1) + "\n"
 
 
