@@ -50,7 +50,7 @@ def resolve(places: Places, wanted: Mapping[str, str], python: str, glibc: str) 
         listed.write_text("".join(f"{name}=={version}\n" for name, version in wanted.items()))
         command = [sys.executable, str(_new_pip(places)), "install", "--dry-run", "--ignore-installed", "--use-feature=fast-deps"]
         command += ["--quiet", "--no-input", "--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"]
-        command += [*target_options(python, glibc), "--abi", "abi3", "--abi", "none"]
+        command += target_options(python, glibc)
         command += ["--target", f"{scratch}/none", "--report", str(report), "-r", str(listed)]
         try:
             run(command, "image.wheels", _TIMEOUT_S, exit_code=ExitCode.UNREACHABLE)
