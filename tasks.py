@@ -353,7 +353,7 @@ def leave(targets: list[Target], reason: str = "an operator's word", stop: bool 
 
 @command(hosts=True)
 def reconcile(targets: list[Target]) -> Outcome:
-    """For a timer: hosts that stopped come back through their gates."""
+    """For a timer: hosts that stopped come back through gates."""
     from kit.router import commands
 
     return commands.reconcile(targets)
