@@ -77,7 +77,7 @@ def host_spec(state: HostState, identity_file: Path, memlock_kib: int, nofile: i
         # A container shares its machine's clock: whether that is synchronized is not this host's to declare.
         "burn_in": {"clock_synchronized": False},
         "image": "sim",
-        "engine": "b300-low-latency",
+        "engine": "production",
     }
     if state.runtime == "qemu":
         _as_machine(document)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kit import paths
-from kit.engine.load import load_all
+from kit.engine.load import folders, load_all, names
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.outcome import Outcome
 from kit.spec import schema
@@ -26,9 +26,9 @@ def check(directories: Sequence[Path]) -> Outcome:
             fleet = load_fleet(directory)
             fleets.append(fleet)
             failures += load_all([directory])[1]
-            failures += _profiles(fleet, "hosts", fleet.hosts)
+            failures += _names(fleet, "hosts", fleet.hosts)
             examples[fleet.directory] = load_examples(fleet)
-            failures += _profiles(fleet, "examples", examples[fleet.directory])
+            failures += _names(fleet, "examples", examples[fleet.directory])
         except KitError as error:
             failures += error.failures
     try:
@@ -64,19 +64,17 @@ def _more(examples: Sequence[str]) -> str:
     return f"; {_valid('example', examples)}" if examples else ""
 
 
-def _profiles(fleet: Fleet, kind: str, specs: Mapping[str, HostSpec]) -> list[Failure]:
-    """Engine names are checked once there are engine profiles at all; until then nothing reads the name."""
-    folder = Path(fleet.directory) / "engines"
-    if not folder.is_dir():
-        return []
-    known = sorted(path.stem for path in folder.glob("*.yml"))
-    return [
-        failure(
-            "spec.unknown_engine", f"{kind}/{name}.yml engine", f"one of {', '.join(known)}", repr(spec.engine), "add the profile"
-        )
-        for name, spec in specs.items()
-        if spec.engine not in known
-    ]
+def _names(fleet: Fleet, kind: str, specs: Mapping[str, HostSpec]) -> list[Failure]:
+    """Engines and images are named by a host's file and declared elsewhere."""
+    images = sorted(path.parent.name for path in (paths.ROOT / "images").glob("*/image.yml"))
+    out = []
+    for name, spec in specs.items():
+        file = shown(Path(fleet.directory) / kind / f"{name}.yml")
+        for key, chosen, known in (("engine", spec.engine, names(folders())), ("image", spec.image, images)):
+            if chosen not in known:
+                expected = f"one of {', '.join(known)}"
+                out.append(failure(f"spec.unknown_{key}", f"{file} {key}", expected, repr(chosen), f"name one, or add the {key}"))
+    return out
 
 
 def write_schemas(folder: Path, check_only: bool) -> Outcome:

@@ -24,7 +24,7 @@ WRONG = {
     "shell metacharacters": ("service_user: b300kit", 'service_user: "$(reboot)"', "spec.bad_text", "service_user", ""),
     "path traversal": ("data_dir: /var/lib/b300kit", "data_dir: /var/lib/../../etc", "spec.bad_text", "data_dir", ""),
     "an option for ssh": ("address: 127.0.0.1", 'address: "-oProxyCommand=id"', "spec.bad_text", "connection.address", ""),
-    "a template for Ansible": ("image: dsv41-b300", 'image: "{{ 7 * 7 }}"', "spec.bad_text", "image", ""),
+    "a template for Ansible": ("image: b300", 'image: "{{ 7 * 7 }}"', "spec.bad_text", "image", ""),
     "a name that is not ASCII": ("name: example", "name: exämple", "spec.bad_text", "name", ""),
 }
 

@@ -14,6 +14,8 @@ import tasks
 from kit import paths
 from kit.cli.command import KitTask
 from kit.cli.program import Program
+from kit.spec import commands
+from tests.unit.spec.conftest import example_fleet
 
 from .conftest import Invoke
 
@@ -77,6 +79,16 @@ def test_the_shipped_fleet_is_valid_from_any_folder(invoke: Invoke) -> None:
     assert told.code == 0
     (fleet,) = told.document["result"]["fleets"]
     assert (fleet["hosts"], fleet["examples"]) == ([], ["example"])
+
+
+def test_an_engine_and_an_image_that_nobody_declared_are_told(tmp_path: Path) -> None:
+    fleet = example_fleet(tmp_path / "fleet")
+    host = fleet / "hosts/example.yml"
+    host.write_text(host.read_text().replace("engine: production", "engine: fast").replace("image: b300", "image: b301"))
+    failures = commands.check([fleet]).failures
+    assert [f.code for f in failures] == ["spec.unknown_engine", "spec.unknown_image"]
+    assert "production" in failures[0].expected and "b300" in failures[1].expected
+    assert failures[0].where.endswith("hosts/example.yml engine")
 
 
 def test_the_example_is_checked_and_is_no_host(invoke: Invoke, tmp_path: Path) -> None:

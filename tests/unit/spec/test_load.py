@@ -73,7 +73,7 @@ HOSTILE = [
     ("name: example", "name: {}", "name"),
     ("service_user: b300kit", "service_user: {}", "service_user"),
     ("data_dir: /var/lib/b300kit", "data_dir: {}", "data_dir"),
-    ("image: dsv41-b300", "image: {}", "image"),
+    ("image: b300", "image: {}", "image"),
     ("# identity_file: ~/.ssh/b300", "identity_file: {}", "connection.identity_file"),
     ("    - containerd\n", "    - {}\n", "packages.hold[1]"),
     ("model: NVIDIA B300 SXM6 AC", "model: {}", "gpus.model"),
