@@ -51,7 +51,7 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str], entry: s
     with zipfile.ZipFile(path, "w") as archive:
         for member, text in {**whole, f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"}.items():
             entry = zipfile.ZipInfo(member)
-            entry.external_attr = (0o755 if "/scripts/" in member else 0o644) << 16
+            entry.external_attr = (0o100755 if "/scripts/" in member else 0o100644) << 16
             archive.writestr(entry, text)
     return Wheel(version=version, file=path.name, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
 
