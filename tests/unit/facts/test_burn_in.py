@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
 from typing import Any
 
@@ -192,11 +191,21 @@ def test_without_a_gpu_stack_that_is_the_reason() -> None:
     assert found.hbm_ok.unknown == "no NVIDIA driver or library on this host"
 
 
+def measured_on(case: str) -> MeasuredBurnIn:
+    return MeasuredBurnIn.model_validate_json((build.HERE / case / "burn_in.json").read_text())
+
+
 def test_one_h200_as_it_was_measured() -> None:
     """A real GPU of 2026-11-30: HBM sound, and of links and NCCL the reason why there is no figure."""
-    document = json.loads((build.HERE / "h200-one/burn_in.json").read_text())
-    assert said(document) == ["1 GPU: nothing to reduce over", "1 GPU: no pair", True]
-    run = MeasuredBurnIn.model_validate(document)
-    now = with_burn_in(build.case("h200-one"), run)
-    assert now.burn_in.hbm_ok is True
-    assert now.burn_in.measured == run
+    now = with_burn_in(build.case("h200-one"), measured_on("h200-one")).burn_in
+    assert (now.nccl_all_reduce_gbps, now.nvlink_gbps) == (
+        Unknown(unknown="1 GPU: nothing to reduce over"),
+        Unknown(unknown="1 GPU: no pair"),
+    )
+    assert now.hbm_ok is True
+
+
+def test_a_pair_of_h200_as_it_was_measured() -> None:
+    """Two real GPUs of 2026-11-30 with 18 links each, 450 GB/s one way by their data sheet; NCCL 2.28.3 without NVLS."""
+    now = with_burn_in(build.case("h200-pair"), measured_on("h200-pair")).burn_in
+    assert (now.nccl_all_reduce_gbps, now.nvlink_gbps, now.hbm_ok) == (322.84, 394.9, True)
