@@ -25,6 +25,9 @@ def say(text: str) -> None:
 OPS = ("boundary", "stats", "gate", "qkv", "qkvproj", "oproj", "gemv", "head", "agree", "draw")
 
 
+CHAINS = {"bench": {"boundary", "stats"}, "layer": {"boundary", "stats", "gate", "qkvproj", "oproj", "gemv"}}
+
+
 def run_tests(out: Path, folder: str) -> dict[str, object]:
     """pytest over one folder, GPU required; exit code and last line. The whole output goes to OUT/tests_<folder>.txt."""
     command = [sys.executable, "-m", "pytest", "-q", "--maxfail=25", "-p", "no:cacheprovider", "-m", "gpu", "--tb=short"]
@@ -43,14 +46,11 @@ def sanitize(out: Path, tool: str) -> dict[str, object]:
     """compute-sanitizer ``tool`` over one pass of every operator; its exit code and summary."""
     command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "kernels.exercise"]
     start = time.monotonic()
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
-        timeout=280,
-    )
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=200)
+    except subprocess.TimeoutExpired:
+        return {"tool": tool, "exit": 124, "summary": ["not finished in 200 s: nothing is known"], "seconds": 200.0}
     text = done.stdout + done.stderr
     (out / f"sanitizer_{tool}.txt").write_text(text[-200_000:])
     summary = [
@@ -66,7 +66,9 @@ def main() -> int:
     parser.add_argument("--compile", action="store_true", help="time torch.compile too (slow to compile)")
     parser.add_argument("--sanitize", default="", help="comma list of compute-sanitizer tools")
     parser.add_argument("--only", default=",".join(OPS))
-    parser.add_argument("--chains", action="store_true", help="time the boundary chain too")
+    parser.add_argument(
+        "--chains", action="store_true", help="time the boundary chain and the layer chain too, with the layer's kernel budget"
+    )
     parser.add_argument("--rows", default="1,6,8")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -77,15 +79,20 @@ def main() -> int:
 
     from .common import bench
 
-    report: dict[str, object] = {"provenance": bench.provenance(), "tests": None, "sanitizer": [], "figures": []}
+    budgets: dict[str, object] = {}
+    report: dict[str, object] = {
+        "provenance": bench.provenance(), "tests": None, "sanitizer": [], "figures": [], "budgets": budgets,
+    }  # fmt: skip
     target = args.out / "results.json"
 
     def save() -> None:
         target.write_text(json.dumps(report, indent=1))
 
     save()
-    with ThreadPoolExecutor(4) as pool:  # the times are taken afterwards, alone
-        tests = list(pool.map(lambda folder: run_tests(args.out, folder), (*only, "peers")))
+    with ThreadPoolExecutor(6) as pool:  # the times are taken afterwards, alone
+        checked = [pool.submit(sanitize, args.out, tool) for tool in args.sanitize.split(",") if tool]
+        tests = list(pool.map(lambda folder: run_tests(args.out, folder), ("peers", *only)))
+        report["sanitizer"] = [future.result() for future in checked]
     report["tests"] = tests
     save()
     passed = {str(t["folder"]) for t in tests if t["exit"] == 0}
@@ -100,18 +107,21 @@ def main() -> int:
                 figures += bench.measure(module.cases(rows, torch.device("cuda", 0), args.compile))
             report["figures"] = bench.as_json(figures)
             save()
-    if args.chains and {"boundary", "stats"} <= passed:
-        chain = importlib.import_module(".chain.bench", __package__)
+    for name, needed in CHAINS.items() if args.chains else ():
+        if not needed <= passed:
+            say(f"chain {name}: not timed, not passed: {', '.join(sorted(needed - passed))}")
+            continue
+        chain = importlib.import_module(f".chain.{name}", __package__)
         for rows in rows_of:
             with torch.no_grad():
                 figures += bench.measure(chain.cases(rows, torch.device("cuda", 0), args.compile))
+                if name == "layer":
+                    budgets[f"T={rows}"] = chain.timelines(rows, torch.device("cuda", 0))
             report["figures"] = bench.as_json(figures)
             save()
     report["provenance_after"] = bench.provenance()
     save()
     say(bench.table(figures))
-    report["sanitizer"] = [sanitize(args.out, tool) for tool in args.sanitize.split(",") if tool]
-    save()
     say(json.dumps(report["sanitizer"], indent=1))
     return 0 if passed == {*only, "peers"} else 1
 

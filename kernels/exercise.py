@@ -6,7 +6,10 @@ import sys
 
 import torch
 
+from .agree import ops as hashed_ops
+from .agree import test_agree as hashed
 from .boundary import test_boundary as k1
+from .draw import test_draw as drawn
 from .gate import test_gate as k4
 from .gemv import test_gemv as k6
 from .head import test_head as k6h
@@ -36,7 +39,9 @@ def main() -> None:
             k3b.run(k3b.inputs(few, device=device, fp8=fp8), launch=Launch(9))
             k5.run(k5.inputs(few, 1, device=device, fp8=fp8), launch=Launch(5))
             k6h.run(k6h.inputs(few, 512, device=device, mx=fp8), launch=Launch(5))
-        count += 19
+        torch.ops.b300kit.agree(*hashed.inputs(rows, device=device), hashed_ops.new_state(device))
+        torch.ops.b300kit.draw(*drawn.inputs(rows, 4096, device=device), 1, 2)
+        count += 21
     torch.cuda.synchronize()
     sys.stdout.write(f"exercised {count} launches\n")
 

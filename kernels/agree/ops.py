@@ -75,5 +75,7 @@ def _(request_ids, positions, ids, accept, seq_lens, page_delta, state):
 @agree.register_kernel("cpu")
 def _(request_ids, positions, ids, accept, seq_lens, page_delta, state):
     u64 = lambda t: t.numpy().view(np.uint64)  # noqa: E731
-    step = reference.step_hash(u64(request_ids), positions.numpy(), ids.numpy(), accept.numpy(), seq_lens.numpy(), u64(page_delta))
+    step = reference.step_hash(
+        u64(request_ids), positions.numpy(), ids.numpy(), accept.numpy(), seq_lens.numpy(), u64(page_delta)
+    )
     state.copy_(torch.from_numpy(reference.advance(u64(state), step).view(np.int64)))

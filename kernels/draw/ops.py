@@ -81,5 +81,14 @@ def _(logits, inverse_temperature, top_p, top_k, nonce, position, step, seed, ta
 def _(logits, inverse_temperature, top_p, top_k, nonce, position, step, seed, tag):
     key = (seed ^ tag) & 0xFFFFFFFFFFFFFFFF
     values = logits.float().numpy()
-    rows = zip(values, inverse_temperature.numpy(), top_k.tolist(), top_p.numpy(), nonce.tolist(), position.tolist(), step.tolist(), strict=True)
+    rows = zip(
+        values,
+        inverse_temperature.numpy(),
+        top_k.tolist(),
+        top_p.numpy(),
+        nonce.tolist(),
+        position.tolist(),
+        step.tolist(),
+        strict=True,
+    )
     return torch.from_numpy(np.asarray([reference.draw(*row, key) for row in rows], np.int32))

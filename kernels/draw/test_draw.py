@@ -98,7 +98,9 @@ def many(logits, count, inverse_temperature, top_k, top_p, step=0, start=0):
     ).numpy()
 
 
-@pytest.mark.parametrize(("inverse_temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.6, 0, 1.0), (1.0, 5, 1.0), (1.0, 0, 0.7), (1.4, 9, 0.9)])
+@pytest.mark.parametrize(
+    ("inverse_temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.6, 0, 1.0), (1.0, 5, 1.0), (1.0, 0, 0.7), (1.4, 9, 0.9)]
+)
 def test_the_distribution_is_the_softmax_of_what_is_kept(inverse_temperature, top_k, top_p):
     logits = (torch.from_numpy(generator(3).standard_normal(16).astype(np.float32)) * 0.8).bfloat16()
     count = 6000

@@ -10,7 +10,14 @@ from ..peers import sglang
 from . import ops
 from .test_gemv import inputs
 
-SHAPES = {"wq_b": (32768, 1280), "wo_b": (5120, 8192), "wq_b TP4": (8192, 1280), "wo_b TP4": (5120, 2048), "shared up": (4608, 5120), "shared down": (5120, 2304)}
+SHAPES = {
+    "wq_b": (32768, 1280),
+    "wo_b": (5120, 8192),
+    "wq_b TP4": (8192, 1280),
+    "wo_b TP4": (5120, 2048),
+    "shared up": (4608, 5120),
+    "shared down": (5120, 2304),
+}
 
 
 def _of_shape(rows: int, device: torch.device, label: str, n: int, k: int) -> list[Case]:

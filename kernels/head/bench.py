@@ -47,7 +47,9 @@ def _of_shape(rows: int, device: torch.device, vocabulary: int, label: str, comp
         case("torch scaled fp8, argmax", "torch", 2, scaled, "another scaling (a row, a column); x quantised before, not timed"),
     ]
     if compiled:
-        fast = torch.compile(lambda weight: torch.nn.functional.linear(x, weight).argmax(-1), dynamic=False, mode="max-autotune-no-cudagraphs")
+        fast = torch.compile(
+            lambda weight: torch.nn.functional.linear(x, weight).argmax(-1), dynamic=False, mode="max-autotune-no-cudagraphs"
+        )
         found.append(case("torch.compile", "torch", 2, lambda i: fast(dense[i])))
     return found
 

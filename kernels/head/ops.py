@@ -47,7 +47,16 @@ def run(
     space = space or workspace.shared(OP, GEMV_ROWS, device, stream)
     choice = context.launch_for(OP, rows, device, launch)
     code = library().b300k_head(
-        address, *weights, *outputs, logits, space.claim(rows, device, stream), rows, vocabulary, choice.blocks, int(choice.pdl), stream
+        address,
+        *weights,
+        *outputs,
+        logits,
+        space.claim(rows, device, stream),
+        rows,
+        vocabulary,
+        choice.blocks,
+        int(choice.pdl),
+        stream,
     )
     check(OP, code)
 

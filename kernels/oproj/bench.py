@@ -15,7 +15,9 @@ from .test_oproj import inputs, outputs
 def _of_groups(rows: int, device: torch.device, groups: int, label: str) -> list[Case]:
     v = {fp8: inputs(rows, groups, seed=1, device=device, fp8=fp8) for fp8 in (False, True)}
     copies = copies_past_l2(groups * O_LORA * O_GROUP_K)
-    weights = {fp8: [(v[fp8]["weight"].clone(), None if not fp8 else v[fp8]["scales"].clone()) for _ in range(copies)] for fp8 in v}
+    weights = {
+        fp8: [(v[fp8]["weight"].clone(), None if not fp8 else v[fp8]["scales"].clone()) for _ in range(copies)] for fp8 in v
+    }
     none, out = torch.empty(0, dtype=torch.bfloat16, device=device), outputs(v[True])
     sms = torch.cuda.get_device_properties(device).multi_processor_count
 

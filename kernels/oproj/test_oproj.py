@@ -120,7 +120,9 @@ def test_against_float64(gpu, rows, groups, fp8):
 @pytest.mark.parametrize("rows", [1, 6, 8])
 def test_same_bits_at_every_grid(gpu, rows, fp8):
     v = inputs(rows, 8 if rows == 6 else 2, seed=1, device=gpu, fp8=fp8)
-    seen = {tuple(bits(t) for t in run(v, launch=Launch(blocks, pdl=pdl))) for blocks in (1, 3, *SM_COUNTS) for pdl in (False, True)}
+    seen = {
+        tuple(bits(t) for t in run(v, launch=Launch(blocks, pdl=pdl))) for blocks in (1, 3, *SM_COUNTS) for pdl in (False, True)
+    }
     assert len(seen) == 1
 
 
@@ -130,7 +132,9 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(gpu):
     whole = run(v)
     for row in (0, 3, 7):
         one = slice(row, row + 1)
-        assert bits(run(dict(v, o=v["o"][one].contiguous(), positions=v["positions"][one].contiguous().clone()))[0][0]) == bits(whole[0][row])
+        assert bits(run(dict(v, o=v["o"][one].contiguous(), positions=v["positions"][one].contiguous().clone()))[0][0]) == bits(
+            whole[0][row]
+        )
 
 
 @pytest.mark.gpu

@@ -115,7 +115,16 @@ def run(
     checks.no_overlap(OP, "out_q", out_q, "qkv", qkv)
     choice = context.launch_for(OP, rows, device, launch)
     code = library().b300k_qkv(
-        address, *a.given, *a.outputs, a.cache_slots, rows, eps, *a.numbers, choice.blocks, int(choice.pdl), context.stream_of(device)
+        address,
+        *a.given,
+        *a.outputs,
+        a.cache_slots,
+        rows,
+        eps,
+        *a.numbers,
+        choice.blocks,
+        int(choice.pdl),
+        context.stream_of(device),
     )
     check(OP, code)
 

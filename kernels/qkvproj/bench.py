@@ -21,7 +21,9 @@ def cases(rows: int, device: torch.device, compiled: bool) -> list[Case]:
     """All contenders for one row count, v41 layout."""
     v = {fp8: inputs(rows, seed=1, device=device, layout="v41", fp8=fp8) for fp8 in (False, True)}
     copies = copies_past_l2(ROW * HIDDEN)
-    weights = {fp8: [(v[fp8]["weight"].clone(), None if not fp8 else v[fp8]["scales"].clone()) for _ in range(copies)] for fp8 in v}
+    weights = {
+        fp8: [(v[fp8]["weight"].clone(), None if not fp8 else v[fp8]["scales"].clone()) for _ in range(copies)] for fp8 in v
+    }
     out = outputs(rows, device)
     rest = tuple(v[False][n] for n in ("q_weight", "kv_weight", "cos_sin", "positions", "slots", "cache"))
     qkv = torch.empty(rows, ROW, dtype=torch.bfloat16, device=device)

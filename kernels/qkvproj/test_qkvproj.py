@@ -26,7 +26,10 @@ def inputs(rows, seed=0, device="cpu", layout="v4", fp8=False):
     if fp8:
         codes = rng.integers(0, 256, (ROW, HIDDEN)).astype(np.uint8)
         codes[(codes & 0x7F) == 0x7F] = 0x7E
-        v["weight"], v["scales"] = tensors.codes(codes), torch.from_numpy(rng.integers(112, 118, (ROW // 32, HIDDEN // 32)).astype(np.uint8))
+        v["weight"], v["scales"] = (
+            tensors.codes(codes),
+            torch.from_numpy(rng.integers(112, 118, (ROW // 32, HIDDEN // 32)).astype(np.uint8)),
+        )
     else:
         v["weight"] = bf16_values(rng, ROW, HIDDEN, scale=0.02)
     return {name: value if value is None else value.to(device) for name, value in v.items()}
