@@ -198,10 +198,8 @@ def measured_on(case: str) -> MeasuredBurnIn:
 def test_one_h200_as_it_was_measured() -> None:
     """A real GPU of 2026-11-30: HBM sound, and of links and NCCL the reason why there is no figure."""
     now = with_burn_in(build.case("h200-one"), measured_on("h200-one")).burn_in
-    assert (now.nccl_all_reduce_gbps, now.nvlink_gbps) == (
-        Unknown(unknown="1 GPU: nothing to reduce over"),
-        Unknown(unknown="1 GPU: no pair"),
-    )
+    reasons = [value.unknown for value in (now.nccl_all_reduce_gbps, now.nvlink_gbps) if isinstance(value, Unknown)]
+    assert reasons == ["1 GPU: nothing to reduce over", "1 GPU: no pair"]
     assert now.hbm_ok is True
 
 
