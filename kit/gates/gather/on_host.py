@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 TITLE = "sglang::"
-KEPT = re.compile(r"^(SGLANG|NCCL|GLOO|B300KIT|HF|TRANSFORMERS)_|^SYNC_TOKEN_IDS_ACROSS_TP$")
+KEPT = re.compile(r"^(SGLANG|NCCL|GLOO|TORCH|TORCHDYNAMO|OMP|B300KIT|HF|TRANSFORMERS)_|^SYNC_TOKEN_IDS_ACROSS_TP$")
 SECRET = re.compile(r"KEY$|TOKEN$|SECRET|PASSWORD")
 EDGE = 1 << 20
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kit.gates.judges import cores, hardware, image
 
-KEPT = re.compile(r"^(SGLANG|NCCL|GLOO|B300KIT|HF|TRANSFORMERS)_|^SYNC_TOKEN_IDS_ACROSS_TP$")
+KEPT = re.compile(r"^(SGLANG|NCCL|GLOO|TORCH|TORCHDYNAMO|OMP|B300KIT|HF|TRANSFORMERS)_|^SYNC_TOKEN_IDS_ACROSS_TP$")
 SECRET = re.compile(r"KEY|TOKEN$|SECRET|PASSWORD")
 TITLE = "sglang::"
 

@@ -21,10 +21,12 @@ class Evidence(Frozen):
 
 
 class Limits(Frozen):
-    """``loop``: the longest stretch of one repeated word; None: a model that repeats itself anyway."""
+    """``loop``: the longest stretch of one repeated word; None: a model that repeats itself anyway. ``undecodable``: half a
+    character may stand in a reply, as a random model writes them."""
 
     accept_length: float = 2.0
     loop: int | None = 40
+    undecodable: bool = False
     shown: int = 5
 
 
@@ -50,7 +52,7 @@ def judge(evidence: Evidence, limits: Limits, requests: int, tokens: int) -> Jud
             bad.append(fault("speculation.request", reply.where, *problem))
         elif reply.finish == "length" and reply.tokens != tokens:
             bad.append(fault("speculation.cut", reply.where, f"{tokens} tokens", reply.tokens, "the stream was cut"))
-        elif "\ufffd" in reply.content or not reply.content.strip():
+        elif ("\ufffd" in reply.content and not limits.undecodable) or not reply.content.strip():
             bad.append(fault("speculation.corrupt", reply.where, "text", repr(reply.content[:60])))
         elif limits.loop is not None and longest_run(reply.content) > limits.loop:
             bad.append(fault("speculation.loop", reply.where, f"no word {limits.loop} times in a row", repr(reply.content[-60:])))

@@ -47,13 +47,18 @@ class Case:
     says: str = ""
     """Text that the content must hold."""
 
+    @property
+    def several(self) -> bool:
+        """Whether more than one call may come. A model that may give more than one never needs to stop."""
+        return self.choice == "auto"
+
 
 CASES: Mapping[str, Case] = {
     "auto": Case((ASK,), (WEATHER, CLOCK), "auto", 1, 1),
     "none": Case((ASK,), (WEATHER,), "none", 0, 0),
-    "required": Case((ASK,), (WEATHER, CLOCK), "required", 1, 4),
+    "required": Case((ASK,), (WEATHER, CLOCK), "required", 1, 1),
     "named": Case((ASK,), (WEATHER, CLOCK), NAMED, 1, 1),
-    "strict": Case((ASK,), (STRICT,), "required", 1, 4),
+    "strict": Case((ASK,), (STRICT,), "required", 1, 1),
     "parallel": Case((ASK_TWO,), (WEATHER,), "auto", 2, 2),
     "multi_turn": Case((ASK, CALLED, ANSWERED), (WEATHER,), "auto", 0, 0, says="21"),
 }
@@ -76,6 +81,7 @@ def body(case: Case, model: str, tokens: int) -> dict[str, Any]:
         "messages": list(case.messages),
         "tools": list(case.tools),
         "tool_choice": case.choice,
+        "parallel_tool_calls": case.several,
         "temperature": 0,
         "max_tokens": tokens,
     }
