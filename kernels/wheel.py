@@ -69,8 +69,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--arch", default="")
     options = parser.parse_args()
-    say = sys.stderr.write
-    library = build.build(build.architectures(options.arch), say=lambda line: say(f"{line}\n")) if options.arch else None
+
+    def say(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+
+    library = build.build(build.architectures(options.arch), say=say) if options.arch else None
     sys.stdout.write(f"{make(library, options.out.absolute())}\n")
 
 

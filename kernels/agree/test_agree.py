@@ -118,7 +118,7 @@ def test_a_graph_advances_it(gpu):
 @pytest.mark.gpu
 def test_bad_arguments_are_named(gpu):
     v = inputs(2, device=gpu)
-    with pytest.raises(ArgumentError, match="'positions'.*dtype torch.int32"):
+    with pytest.raises(ArgumentError, match=r"'positions'.*dtype torch.int32"):
         ops.run(v[0], v[1].long(), *v[2:], ops.new_state(gpu))
-    with pytest.raises(ArgumentError, match="'ids'.*1 to 64"):
+    with pytest.raises(ArgumentError, match=r"'ids'.*1 to 64"):
         ops.run(*v[:2], v[2][:, :0], *v[3:], ops.new_state(gpu))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ def budget(spans: Sequence[Span], layers: int) -> dict[str, Any]:
         )
     bounds = (0.0, *EDGES, float("inf"))
     buckets = {}
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in itertools.pairwise(bounds):
         own = [s.end - s.start for s in spans if low <= s.end - s.start < high]
         buckets[f"{low:g}-{high:g} us"] = {"count": len(own) / layers, "total_us": sum(own) / layers}
     return {

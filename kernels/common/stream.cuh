@@ -23,7 +23,11 @@
 //      of W, 0.41 issued a cycle, half of them for the widening: the consumer was the bound, not DRAM
 //   units of 16 rows, f16 by conversion                                                    14.9 | 166   run 11: 31% of all warp time at the
 //      first barrier, behind one warp that started 160 copies
-//   every warp starts its share of the copies (used)                                       see kernels/README.md
+//   every warp starts its share of the copies (used)                                       13.6 | 157   run 13
+// What is left, wq_b: 42 MB at 4.3 TB/s is 9.8; a block fills its SM, so nothing of the next call is in flight while this one's last
+// stage is multiplied, and a start costs a launch, a DRAM latency and x (at T=8 17 MB of x through L2 for wo_b: 1.4 us).
+// compute-sanitizer racecheck (run 13) reports the sums' ring and the refilled stages of this file: lane 0 arrives on a barrier for
+// its warp after __syncwarp, which it may not follow. Not settled: see kernels/README.md.
 #pragma once
 #include "device.cuh"
 
@@ -32,6 +36,11 @@ namespace b300k {
 enum WeightKind { kBf16 = 0, kBlocks = 1, kRows = 2 };  // bf16; E4M3 with a UE8M0 scale per 32x32; E4M3 with one per 1x32
 constexpr int kStreamWarps = 16, kStreamThreads = kStreamWarps * 32, kStreamTokens = 8, kUnitRows = 16;
 constexpr int kMaxDepth = 16, kStreamSharedLimit = 205 * 1024;  // of 227 KB; the rest is for the sums and barriers
+#ifdef B300K_EVERY_LANE  // for racecheck: each lane arrives for itself instead of lane 0 for its warp
+constexpr int kArriving = 32;
+#else
+constexpr int kArriving = 1;
+#endif
 constexpr int kFetchers = 4;  // warps that refill a stage
 constexpr int kRing = 2, kPartStride = 20;  // floats between the tokens of a warp's sums: no bank twice
 
@@ -243,7 +252,7 @@ struct Stream {
             }
           }
           __syncwarp();
-          if (lane == 0) barrier_arrive(&s.empty[slot]);
+          if (lane < kArriving) barrier_arrive(&s.empty[slot]);
           // Four in turn refill the stage before this one.
           const int share = (warp - (index - 1) * kFetchers) & (kStreamWarps - 1);
           if (index > 0 && share < kFetchers && index - 1 + kDepth < stage_count) {
@@ -263,7 +272,7 @@ struct Stream {
           part[(2 * t + (j & 1)) * kPartStride + g + 8 * (j >> 1)] = value;
         }
         __syncwarp();
-        if (lane == 0) barrier_arrive(&s.written[place]);
+        if (lane < kArriving) barrier_arrive(&s.written[place]);
         if (turn > 0) add_unit(turn - 1, warp, lane, s, sink);
       }
     }
@@ -285,7 +294,7 @@ struct Stream {
     for (int i = 1; i < kTeamWarps; ++i)
       total = make_float4(total.x + more[i].x, total.y + more[i].y, total.z + more[i].z, total.w + more[i].w);
     __syncwarp();
-    if (lane == 0) barrier_arrive(&s.summed[place]);
+    if (lane < kArriving) barrier_arrive(&s.summed[place]);
     sink.unit(unit, (int(blockIdx.x) + item * int(gridDim.x)) * kItemRows + unit * kStageRows + team * kUnitRows, lane, total);
   }
 
@@ -295,8 +304,8 @@ struct Stream {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     if (threadIdx.x < 32) {
-      if (threadIdx.x < kDepth) barrier_init(&s.full[threadIdx.x], 1), barrier_init(&s.empty[threadIdx.x], kStreamWarps);
-      if (threadIdx.x < kRing) barrier_init(&s.summed[threadIdx.x], TEAMS), barrier_init(&s.written[threadIdx.x], kStreamWarps);
+      if (threadIdx.x < kDepth) barrier_init(&s.full[threadIdx.x], 1), barrier_init(&s.empty[threadIdx.x], kStreamWarps * kArriving);
+      if (threadIdx.x < kRing) barrier_init(&s.summed[threadIdx.x], TEAMS * kArriving), barrier_init(&s.written[threadIdx.x], kStreamWarps * kArriving);
       asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();

@@ -170,7 +170,7 @@ def test_extreme_rows_equal_the_cpu(gpu):
 def test_bad_arguments_are_named(gpu):
     v = inputs(2, device=gpu)
     out = torch.empty(2, dtype=torch.int32, device=gpu)
-    with pytest.raises(ArgumentError, match="'top_k'.*dtype torch.int32"):
+    with pytest.raises(ArgumentError, match=r"'top_k'.*dtype torch.int32"):
         ops.run(*v[:3], v[3].long(), *v[4:], SEED, TAG, out)
-    with pytest.raises(ArgumentError, match="'logits'.*multiple of 4"):
+    with pytest.raises(ArgumentError, match=r"'logits'.*multiple of 4"):
         ops.run(v[0][:, :250].contiguous(), *v[1:], SEED, TAG, out)

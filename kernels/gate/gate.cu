@@ -26,6 +26,7 @@
 //   v6 v2, the six rounds by a tree over the lane's twelve                  6.60 /  -   / 7.24   run 10: without the top-6 3.04 / 3.14,
 //      without the last block too 2.46 / 2.54: six unrolled rounds are 10 KB of code that the last block's SM has to fetch
 //   v7 v6, the rounds in a loop (used)                                      4.92 /  -   / 5.24   run 11
+//      the same                                                             4.87 / 5.04 / 5.23   run 13
 //   v8 v7, an idle warp runs the top-6 beforehand (warm code)               4.87 /  -   / 5.28   run 12; 7.3 without dependent launch
 #include "../common/api.h"
 #include "../common/device.cuh"

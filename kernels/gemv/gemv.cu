@@ -16,7 +16,11 @@
 //   v1 loads to registers, 256-320 blocks, clusters split K (wo_b)          14.3 / 14.7 / 14.8 | 14.2 / 15.1 / 15.2   run 8
 //   v2 128 blocks, one an SM, 10-16 warps, 5-8 steps in flight              15.6 / 16.1 / 16.5 | 26.9 / 26.9 / 27.1   run 5
 //   v3 v1 with x by cp.async in natural order                               14.1 / 15.9 / 16.7 | 15.1 / 15.7 / 15.8   run 7
-//   v4 bulk copies, one persistent block an SM, x in registers (used)       see kernels/README.md
+//   v4 bulk copies, one persistent block an SM, x in registers, 8 rows      19.5 /  -   / 20.0 | 20.3 /  -   / 21.7   run 9
+//   v5 v4, the warps never meet, one copy a stage                           15.9 /  -   / 16.3 | 15.1 /  -   / 16.8   run 10
+//   v6 v5 with 16 rows, f16 by conversion                                   14.9 /  -   / 15.7 | 14.1 /  -   / 15.9   run 11
+//   v7 v6, all warps start copies (used)                                    13.6 / 14.2 / 14.4 | 14.6 / 15.5 / 16.0   run 13
+// The TP4 shards gain more than the whole ones: 6.7 -> 5.7 and 6.0 -> 5.6. wo_b at T=8 lost 0.8 us against v1, which read an eighth of x.
 #include "../common/api.h"
 #include "write.cuh"
 

@@ -45,7 +45,7 @@ def dense(v):
 
 
 def judge(v, out):
-    """Logits within bf16's half step plus 1e-5 of the sum of magnitudes; ids and values exactly the argmax of the kernel's own."""
+    """Logits within bf16's half step plus 1e-5 of the sum of magnitudes; ids and values the argmax of the kernel's own."""
     exact, found = tensors.need(v["x"]) @ dense(v).T, tensors.need(out[2])
     size = np.abs(tensors.need(v["x"])) @ np.abs(dense(v)).T
     assert (np.abs(found - exact) <= 2.0**-8 * np.abs(exact) + 1e-5 * size).all(), "logits"

@@ -7,11 +7,12 @@
 // in   o [T,groups*8,512] bf16, T <= 8 ; wo_a bf16, or E4M3 with 32x32 UE8M0 blocks ; cos_sin [P,64] fp32 ; positions [T]
 // Bytes: 8 groups 67.1 MB bf16 (15.6 us at 4.3 TB/s), 33.6 MB FP8 (7.8 us); a TP4 shard has 2 groups.
 //
-// How: common/stream.cuh, x turned back while it is loaded to registers (once a block, while the first 200 KB of W are on their
-// way). An item is 32 rows of W: one scale group of y, so its amax is a warp's own business. 256 items over 132 blocks: 97%.
+// How: common/stream.cuh, x turned back once it is in registers (once a block, while the first 200 KB of W are on their way). An item is 32 rows of W: one scale group of y, so its amax is a warp's own business. 256 items over 132 blocks: 97%.
 // A position outside the table gives NaN in the rope dims and so in the whole row of y: it must be seen.
 //
-// Versions: see kernels/README.md for v1 (this one).
+// Versions, us at T = 1 / 8, bf16 | FP8 weights, 8 groups, codes out, one H200 (kernels/results):
+//   v1 each load of o turned at once: sixteen loads one after the other     20.5 / 24.0 | 16.2 / 17.6   run 12
+//   v2 all loads first (used)                                               17.9 / 19.8 | 14.9 / 16.6   run 13
 #include "../common/api.h"
 #include "../common/stream.cuh"
 

@@ -1,4 +1,4 @@
-"""K3b beside SGLang's three (its one-row GEMV or cuBLAS, q norm, kv norm/rope/insert); the projection's weight rotated past L2."""
+"""K3b beside SGLang's three (its one-row GEMV or cuBLAS, q norm, kv norm/rope/insert); the weight rotated past L2."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@
 //   v2 a row a warp in the last block, one release-acquire atomic           5.49 / 6.09 / 6.17   run 3: the warps share the MUFU
 //   v3 v2's sums, v1's one warp; the finish not inlined                     6.02 / 6.02 / 6.05   run 5 (variant)
 //   v4 v3, and every block runs the finish once beforehand (warm code)      5.97 / 6.11 / 6.35   run 5: code fetch is not the cost
-//   v5 v1 with the brackets beside the reciprocal (used)                    5.11 / 5.13 / 5.10   run 8
-//   v6 v5 with one release-acquire atomic instead of two fences             5.00 / 5.03 / 5.01   run 8 (variant; next)
+//   v5 v1 with the brackets beside the reciprocal                           5.11 / 5.13 / 5.10   run 8
+//   v6 v5 with one release-acquire atomic instead of two fences (used)      5.01 / 5.03 / 5.01   run 13
 // 19 of the 20 steps cost 1.05-1.07 us; without dependent launch the kernel takes 5.69 / 5.81 / 5.82.
 #include "../common/api.h"
 #include "../common/device.cuh"
