@@ -144,6 +144,15 @@ def test_a_rule_changed_by_hand_is_noticed(node: str, on_host: OnHost, tmp_path:
     assert applying.pending(node) == {}
 
 
+@pytest.mark.parametrize("command", ["nvidia-smi -i 2 -lgc 1000", "nvidia-smi -i 2 -rgc"])
+def test_a_clock_moved_by_hand_is_noticed(node: str, on_host: OnHost, tmp_path: Path, command: str) -> None:
+    """What the boot unit recorded is no proof: a slow GPU among four serves, at its own speed."""
+    on_host(node, f"sudo {command}")
+    assert list(applying.pending(node)) == ["gpu.sm_clock"]
+    assert applying.apply(node, tmp_path).failures == ()
+    assert applying.pending(node) == {}
+
+
 def test_a_template_in_a_file_of_the_host_stays_text(node: str, on_host: OnHost, tmp_path: Path) -> None:
     """It comes back with the merged daemon.json; Ansible must not run it on the control machine."""
     hostile = "a={{ 6 * 7 }} {% if x"

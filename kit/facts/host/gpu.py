@@ -14,6 +14,8 @@ from kit.facts.host.read import Json, Unreadable, fact, find_program, is_unknown
 CLOCK_RECORD = "/run/b300kit/gpu.json"
 _CLOCK_SLACK_MHZ = 15
 """One step of the SM clock."""
+_BRAKES = frozenset({"sw_power_cap", "hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"})
+"""What may hold a locked clock below its lock; the boot unit judges by the same (``kit/plan/onhost/gpu.py``)."""
 _XID = re.compile(r"^\[\s*(\d+\.\d+)\].*NVRM: Xid \((?:PCI:)?([0-9A-Fa-f:.]+)\): (\d+)")
 
 
@@ -139,7 +141,8 @@ def clock_record(boot_id: str) -> Json:
 
 
 def locked_clock(gpu: Json, record: Json) -> Json:
-    """Locked SM clock range. NVML has no getter, so it is what the boot unit recorded, unless the clock contradicts it."""
+    """Locked SM clock range. NVML has no getter, so it is what the boot unit recorded, unless the clock contradicts it:
+    a locked clock stands at its lock, at rest too."""
     if is_unknown(record):
         raise Unreadable(record["unknown"])
     if is_unknown(gpu["uuid"]):
@@ -150,9 +153,12 @@ def locked_clock(gpu: Json, record: Json) -> Json:
     if entry is None:
         raise Unreadable(f"{CLOCK_RECORD} says that the clock did not stay locked")
     low, high = int(entry["minimum_mhz"]), int(entry["maximum_mhz"])
-    now = gpu["sm_clock_mhz"]
-    if not is_unknown(now) and now > high + _CLOCK_SLACK_MHZ:
-        raise Unreadable(f"recorded as {low}-{high} MHz, but the SM clock reads {now} MHz")
+    now, reasons = gpu["sm_clock_mhz"], gpu["clock_reasons"]
+    if is_unknown(now):
+        raise Unreadable(f"recorded as {low}-{high} MHz, but the SM clock is not known: {now['unknown']}")
+    held_down = not is_unknown(reasons) and not _BRAKES.isdisjoint(reasons)
+    if now > high + _CLOCK_SLACK_MHZ or (now < low - _CLOCK_SLACK_MHZ and not held_down):
+        raise Unreadable(f"recorded as {low}-{high} MHz, but the SM clock reads {now} MHz and no power or heat limit says why")
     return {"minimum_mhz": low, "maximum_mhz": high}
 
 

@@ -274,16 +274,26 @@ def test_without_addresses_the_order_counts_only_when_all_are_seen() -> None:
         gpu.sms_of({"pci_bus_id": lacking}, {"unknown": "cuInit: error 802"}, 0, 1)
 
 
+LOCK = {"minimum_mhz": 1900, "maximum_mhz": 1900}
+
+
 @pytest.mark.parametrize(
-    ("record", "now", "found"),
+    ("record", "now", "reasons", "found"),
     [
-        ({"minimum_mhz": 2032, "maximum_mhz": 2032}, 2032, {"minimum_mhz": 2032, "maximum_mhz": 2032}),
-        ({"minimum_mhz": 1900, "maximum_mhz": 1900}, 2032, "recorded as 1900-1900 MHz, but the SM clock reads 2032 MHz"),
-        (None, 345, "did not stay locked"),
+        (LOCK, 1905, ["gpu_idle"], LOCK),
+        (LOCK, 1200, ["sw_power_cap"], LOCK),
+        (LOCK, 2032, [], "recorded as 1900-1900 MHz, but the SM clock reads 2032 MHz"),
+        (LOCK, 1000, ["applications_clocks_setting"], "recorded as 1900-1900 MHz, but the SM clock reads 1000 MHz"),
+        (LOCK, 345, ["gpu_idle"], "reads 345 MHz"),
+        (LOCK, 345, {"unknown": "timed out"}, "reads 345 MHz"),
+        (LOCK, {"unknown": "timed out"}, [], "not known: timed out"),
+        (None, 345, [], "did not stay locked"),
     ],
 )
-def test_a_locked_clock_is_what_was_recorded_unless_the_clock_says_otherwise(record: Any, now: int, found: Any) -> None:
-    one = {"uuid": "GPU-0", "sm_clock_mhz": now}
+def test_a_locked_clock_is_what_was_recorded_unless_the_clock_says_otherwise(
+    record: Any, now: Any, reasons: Any, found: Any
+) -> None:
+    one = {"uuid": "GPU-0", "sm_clock_mhz": now, "clock_reasons": reasons}
     if isinstance(found, dict):
         assert gpu.locked_clock(one, {"GPU-0": record}) == found
         return
