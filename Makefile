@@ -79,6 +79,8 @@ lint: setup ## ruff, mypy, ansible-lint, specs, schemas
 	.venv/bin/ansible-lint --offline --profile production
 	B300KIT_FLEET=$(CURDIR)/fleet .venv/bin/invoke fleet.check
 	.venv/bin/invoke fleet.schema --check
+	.venv/bin/invoke image.lock --profile sim --check
+	.venv/bin/invoke image.lock --profile b300 --check
 
 bench-provision: setup ## No-op and first provision, timed beside plain ansible-playbook
 	@.venv/bin/python tests/bench/provision.py $(ARGS)
