@@ -121,3 +121,18 @@ def test_no_profile_names_a_secret(tmp_path: Path) -> None:
     for profile in ("sim", "b300"):
         folder = load.folder_of(profile)
         assert secrets_in(preview(load.load_spec(folder), load.load_lock(folder))) == ()
+
+
+def test_the_upstream_route_sets_the_defaults_and_the_opt_in(spec: ImageSpec, lock: ImageLock) -> None:
+    """The variable replaces the plugin's defaults, so all of them are in the image's own list."""
+    slots = lock.plugin.slots
+    assert slots is not None
+    knows = slots.model_copy(update={"known": (*slots.known, "sm148")})
+    other = lock.model_copy(update={"plugin": lock.plugin.model_copy(update={"slots": knows})})
+    upstream = changed(spec, plugin={**spec.plugin.model_dump(), "route": "upstream"})
+    text = preview(upstream, other)
+    listed = re.findall(r'SGLANG_NVIDIA_MEGAKERNEL_SLOTS="([^"]*)"', text)
+    assert listed == [",".join([*slots.defaults, "sm148"])]
+    assert len(listed[0].split(",")) == 40
+    with pytest.raises(KitError, match=r"slots\.no_opt_in"):
+        preview(upstream, lock)
