@@ -193,7 +193,6 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
                 jobs[one.target] = plan
 
         each(work, forks(targets), look)
-        body = "\n".join(text.plan_text(one.plan, verbose, brief=True) for one in work if one.plan)
         if jobs:
             again = _apply(work, jobs, run, reboot)
             # The reboot ended the session that held the lock: another operator may have come since.
@@ -202,9 +201,14 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
             again = {one.target: again[one.target] for one in rebooted if one.exit_code == ExitCode.OK}
             if again:
                 _apply(work, again, run, reboot=False)
-        # Of several hosts the table says it.
-        done = "\n".join(f"{one.name}: {one.result['outcome']}" for one in work if "outcome" in one.result and len(work) == 1)
-        return finish("provision", run, work, "\n".join(x for x in (body, done) if x))
+        body = [
+            text.plan_text(one.plan, verbose, brief=True)
+            if one.target not in jobs or verbose
+            else text.applied_text(jobs[one.target], one.plan, one.result.get("outcome", ""))
+            for one in work
+            if one.plan
+        ]
+        return finish("provision", run, work, "\n".join(body))
 
 
 def _work_to_do(plan: Plan, reboot: bool) -> bool:
@@ -253,8 +257,11 @@ def _apply(work: Sequence[Work], jobs: Mapping[Target, Plan], run: Run, reboot: 
             return
         _judge(one, after)
         _converged(one, before, after, rebooted)
-        took = f"{result.changed} change{'' if result.changed == 1 else 's'} in {result.seconds:.1f} s"
-        one.result["outcome"] = f"{took}; seen again: {text.plan_summary(after)}"
+        steps = len(before.steps) - len(before.of(Action.KEEP))
+        one.result["apply"]["steps"] = steps
+        settled = not after.refused and not after.pending
+        now = f"all {len(after.steps)} are as declared now" if settled else f"seen again: {text.plan_summary(after)}"
+        one.result["outcome"] = f"{steps} changed in {result.seconds:.1f} s; {now}"
 
     each([one for one in work if one.target in jobs], forks(list(jobs)), confirm)
     return again

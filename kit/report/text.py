@@ -56,7 +56,7 @@ def plan_text(plan: Plan, verbose: bool = False, where: Look | None = None, brie
     for area, steps in words.by_area(shown).items():
         parts += [Text(), Text(one_line(area), style="bold underline" if where.colour else "")]
         if brief and not verbose:
-            parts += [_line(step) for step in steps]
+            parts += [_line(step, step.action.value) for step in steps]
             continue
         parts += [part for same in words.alike(steps) for part in _step(same, verbose, where)]
     refused = plan.of(Action.REFUSE)
@@ -70,6 +70,20 @@ def plan_text(plan: Plan, verbose: bool = False, where: Look | None = None, brie
     if kept and not verbose:
         thing = "1 thing is" if kept == 1 else f"{kept} things are"
         parts += [Text(), Text(f"{thing} as declared already; --verbose shows them", style="dim")]
+    return to_text(Group(*parts), where)
+
+
+def applied_text(before: Plan, after: Plan | None, outcome: str, where: Look | None = None) -> str:
+    """What an apply did, a line a step: ``before`` is what was planned, ``after`` the look at the host since (the same plan, or
+    none, when there was none)."""
+    where = where or look()
+    seen = {step.id for step in after.of(Action.KEEP)} if after is not None and after is not before else None
+    head = outcome or "what was done is not verified: it was not seen again"
+    parts: list[RenderableType] = [Text.assemble((one_line(before.host), "bold"), ": ", head)]
+    steps = [s for s in before.steps if s.action in (Action.CHANGE, Action.REBOOT)]
+    for area, some in words.by_area(steps).items():
+        parts += [Text(), Text(one_line(area), style="bold underline" if where.colour else "")]
+        parts += [_line(s, "planned" if seen is None else "changed" if s.id in seen else "FAILED") for s in some]
     return to_text(Group(*parts), where)
 
 
@@ -181,9 +195,9 @@ def _step(same: Sequence[Step], verbose: bool, where: Look) -> Iterable[Renderab
         yield Padding(Text(f"and {len(lines) - most} more lines; --verbose shows them", style="dim"), (0, 0, 0, 12))
 
 
-def _line(step: Step) -> RenderableType:
-    """A change in one line; the whole of it is in the report."""
-    head = (f"{words.SYMBOLS[step.action]} {step.action.value:<6}", STYLES[step.action])
+def _line(step: Step, word: str) -> RenderableType:
+    """A step in one line; the whole of it is in the report."""
+    head = (f"{words.SYMBOLS[step.action]} {word:<8}", STYLES[step.action])
     line = Text.assemble("  ", head, "  ", (one_line(step.id), "bold"), "  ", one_line(step.reason))
     line.no_wrap, line.overflow = True, "ellipsis"
     return line
@@ -207,8 +221,7 @@ def _next(text: str) -> RenderableType:
 def _changes(end: HostOutcome) -> str:
     applied = end.result.get("apply")
     if isinstance(applied, Mapping) and "changed" in applied:
-        changed = applied["changed"]
-        return str(len(changed) if isinstance(changed, Sequence) and not isinstance(changed, str) else changed)
+        return str(applied.get("steps", applied["changed"]))
     steps = end.result.get("steps")
     if isinstance(steps, Sequence):
         pending = sum(isinstance(s, Mapping) and s.get("action") in ("change", "reboot") for s in steps)

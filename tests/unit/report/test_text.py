@@ -168,3 +168,19 @@ def test_after_an_apply_a_change_is_one_line_and_a_refusal_is_whole() -> None:
     assert all(sum(f" {step.id} " in line for line in shown.splitlines()) == 1 for step in plan.of(Action.CHANGE))
     assert all(step.next in " ".join(shown.split()) for step in sample.REFUSE)
     assert "+++" in text.plan_text(plan, verbose=True, where=PLAIN, brief=True)
+
+
+def test_what_an_apply_did_is_told_by_the_look_after_it() -> None:
+    before = sample.plan(steps=sample.STEPS)
+    done, *left = before.of(Action.CHANGE)
+    after = before.model_copy(
+        update={"steps": tuple(s.model_copy(update={"action": Action.KEEP}) if s is done else s for s in before.steps)}
+    )
+    lines = text.applied_text(before, after, "2 changed in 9 s", where=PLAIN).splitlines()
+    word = {line.split()[2]: line.split()[1] for line in lines if line.startswith("  ~")}
+    assert lines[0].endswith(": 2 changed in 9 s")
+    assert word[done.id] == "changed"
+    assert {word[step.id] for step in left} == {"FAILED"}
+    unseen = text.applied_text(before, before, "", where=PLAIN)
+    assert "not verified" in unseen.splitlines()[0]
+    assert "changed" not in {line.split()[1] for line in unseen.splitlines() if line.startswith("  ~")}
