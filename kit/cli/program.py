@@ -6,11 +6,9 @@ What stock invoke gets wrong for us: usage errors exit 1, tracebacks reach the t
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 import itertools
 import os
-import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -18,9 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import invoke.program
 from invoke.exceptions import Exit, ParseError
+from invoke.parser.context import ParserContext
 
 from kit import paths
-from kit.cli import signals
+from kit.cli import misuse, signals
 from kit.cli.stdout import Stdout
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class Program(invoke.program.Program):
         try:
             super().parse_core(argv)
         except ValueError as error:
-            raise ParseError(f"an option has a value of the wrong type: {error}") from error
+            raise ParseError(misuse.wrong_type(self.argv, error)) from error
 
     def parse(self, argv: list[str]) -> None:
         """Everything before a task runs. Raises ParseError or Exit as stock invoke does."""
@@ -75,6 +74,16 @@ class Program(invoke.program.Program):
             # One command, one JSON document and one exit status.
             raise ParseError(f"only one task a call: {', '.join(str(task.name) for task in self.tasks)}")
 
+    def print_help(self) -> None:
+        """The options that mean something here, and the commands: also when ``--help`` is asked before they are loaded."""
+        arguments = [one for one in (*self.core_args(), *self.task_args()) if one.name not in misuse.IGNORED]
+        sys.stdout.write(f"Usage: {self.binary} [--core-opts] COMMAND [--options]\n\nCore options:\n\n")
+        self.print_columns(ParserContext(args=arguments).help_tuples())
+        if "collection" not in vars(self):
+            self.load_collection()
+            self.scoped_collection, self.list_root, self.list_depth, self.list_format = self.collection, None, None, "flat"
+        self.list_tasks()
+
     def print_version(self) -> None:
         """Ours and invoke's."""
         from importlib.metadata import version
@@ -86,12 +95,22 @@ class Program(invoke.program.Program):
         try:
             super().parse_tasks()
         except ValueError as error:
-            raise ParseError(f"an option has a value of the wrong type: {error}") from error
+            raise ParseError(misuse.wrong_type(self.argv, error)) from error
+        self._refuse_ignored()
         for context in self.tasks:
             for argument in context.args.values():
                 # invoke takes the next word for a value, even where it is plainly the next option (--host --format=json).
                 if isinstance(argument.value, str) and argument.value.startswith("--"):
                     raise ParseError(f"--{argument.names[0]} without its value, before {argument.value}", context)
+
+    def _refuse_ignored(self) -> None:
+        """Raises KitError(USAGE) for every option of invoke's that would be taken and change nothing."""
+        from kit.errors import ExitCode, KitError
+
+        self.task_name = (self.tasks[0].name or "") if self.tasks else ""
+        told = misuse.ignored(self.task_name, {name: self.args[name].value for name in misuse.IGNORED})
+        if told:
+            raise KitError(told, ExitCode.USAGE)
 
     def load_collection(self) -> None:
         """Our ``tasks.py`` from any folder, so that cron need not change to ours."""
@@ -217,24 +236,10 @@ def _failed(program: Program, argv: Sequence[str], failure: Failure, code: int) 
 
 
 def _usage(program: Program, argv: Sequence[str], error: ParseError) -> Outcome:
-    from kit.errors import ExitCode, failure
+    from kit.errors import ExitCode
 
-    said = str(error).rstrip("!")
-    if flag := re.match(r"Flag <Argument: ([^ >]+)", said):
-        said = f"--{flag[1].replace('_', '-')} without its value"
-    word = said.split("'")[1] if said.startswith("No idea what") else ""
-    context = error.context
-    task = (context.name if context is not None else None) or program.task_name
-    known: list[str] = []
-    if word.startswith("-") and context is not None:
-        known = list(context.flags)
-    elif word and "collection" in vars(program):
-        known = list(program.collection.task_names)
-    close = difflib.get_close_matches(word, known, n=1)
-    step = f"did you mean {close[0]}?" if close else f"see `invoke --help {task}`" if task else "see `invoke --list`"
-    place = f"invoke {task}".rstrip()
-    expected = "a known option" if word.startswith("-") else "a known task" if word else "a valid command line"
-    return _failed(program, argv, failure("cli.usage", place, expected, repr(word) if word else said, step), ExitCode.USAGE)
+    known = list(program.collection.task_names) if "collection" in vars(program) else []
+    return _failed(program, argv, misuse.explain(error, program.task_name, known), ExitCode.USAGE)
 
 
 def _raised(program: Program, argv: Sequence[str], error: KitError) -> Outcome:

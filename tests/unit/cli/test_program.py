@@ -205,3 +205,42 @@ def test_a_full_disk_behind_standard_output_is_told(root: Path, environment: dic
 )
 def test_json_is_recognised_before_parsing(words: list[str], expected: bool) -> None:
     assert wants_json(words) is expected
+
+
+@pytest.mark.parametrize("option", ["--dry", "-R", "--echo", "--pty", "--warn-only", "--no-dedupe", "--hide=both", "-T=3"])
+def test_an_option_of_invokes_that_would_be_ignored_is_refused(invoke: Invoke, option: str) -> None:
+    """``--dry`` says that nothing runs; our commands run no shell through invoke, so it would apply for real."""
+    places = [[option, "good"]] if option == "--no-dedupe" else [[option, "good"], ["good", option]]
+    for words in places:
+        told = invoke(*words, "--format", "json")
+        [failure] = told.document["failures"]
+        assert (told.code, failure["code"], "data" in told.out) == (2, "cli.ignored_option", False)
+    assert "--check" in invoke("good", "--dry").err
+    assert "invoke plan" in invoke("good", "--dry").err
+
+
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_help_lists_the_commands_and_no_option_that_is_refused(invoke: Invoke, words: list[str]) -> None:
+    told = invoke(*words)
+    assert told.code == 0
+    assert "Has a required option." in told.out
+    assert "--search-root" in told.out
+    assert "--dry" not in told.out
+
+
+def test_a_word_too_many_is_told_as_the_option_that_it_was_meant_for(invoke: Invoke) -> None:
+    assert "say `--host demo-a`" in invoke("hosts", "demo-a").err
+    assert "say `--host" not in invoke("hosts", "--host", "a", "b").err
+    assert "did you mean" not in invoke("hosts", "goood").err
+    assert "say `--run latest`" in invoke("record.show", "latest", planted=False).err
+
+
+def test_a_group_alone_tells_its_commands(invoke: Invoke) -> None:
+    told = invoke("fleet", planted=False)
+    assert told.code == 2
+    assert "fleet.check, fleet.init, fleet.lock, fleet.schema" in told.err
+
+
+@pytest.mark.parametrize("words", [["--number", "many"], ["--number=many"]])
+def test_a_value_of_the_wrong_type_names_its_option(invoke: Invoke, words: list[str]) -> None:
+    assert "--number has a value of the wrong type" in invoke("needs", "--value", "x", *words).err
