@@ -177,6 +177,26 @@ def changing(steps: Iterable[Step]) -> str:
     return ", ".join(s.id for s in steps if s.action in (Action.CHANGE, Action.REBOOT))
 
 
+def blocked(id: str, unit: str, facts: Facts, *, expected: str, fresh: bool = False) -> Step | None:
+    """A refusal where the service manager would not start the unit whatever is applied; None where it would.
+
+    ``fresh``: this plan itself brings the unit's file, so that it is not there, or not understood, yet.
+    """
+    now = facts.services.get(unit)
+    if now is None:
+        return refuse(
+            id, f"{unit} was not read, so it is not verified", expected=expected, next="run the probe of this version of the kit"
+        )
+    states = {fact for fact in (now.load, now.enabled) if is_known(fact)}
+    if states & {"masked", "masked-runtime"}:
+        step = f"`systemctl unmask {unit}` on the host, when nobody needs it stopped"
+        return refuse(id, f"{unit} is masked: somebody forbade its start", expected=expected, found="masked", next=step)
+    if not fresh and is_known(now.load) and now.load in ("not-found", "bad-setting", "error"):
+        step = f"`systemctl status {unit}` on the host; a package's unit comes back with `apt-get install --reinstall`"
+        return refuse(id, f"{unit} cannot be loaded ({now.load})", expected=expected, found=now.load, next=step)
+    return None
+
+
 def unit_step(
     id: str,
     unit: str,
@@ -185,27 +205,24 @@ def unit_step(
     files: Sequence[Step],
     *,
     why: str,
-    restart: bool = True,
     disruptive: bool = False,
 ) -> Step:
     """A boot unit of ours: enabled, active, ended well, and started from the files as they now are.
 
     Its file steps are looked at because a unit that ran with the old file proves nothing about the new one.
     """
-    now = facts.services.get(unit)
-    arguments = {"units_restart" if restart else "units_enable": [unit]}
+    if (refusal := blocked(id, unit, facts, expected="active, enabled", fresh=pending(files))) is not None:
+        return refusal
+    now = facts.services[unit]
+    arguments = {"units_restart": [unit]}
     reloads = any(s.action is Action.CHANGE and s.disruptive for s in files)
-    if now is None:
-        return refuse(
-            id, f"{unit} was not read, so it is not verified", expected="active", next="run the probe of this version of the kit"
-        )
     if pending(files):
         return change(
             id,
             f"{unit} must start again because of {changing(files)}",
             role,
-            expected="active, from the new files",
-            found=show(now.active),
+            expected="active, enabled, from the new files",
+            found=f"{show(now.active)}, {show(now.enabled)}",
             disruptive=disruptive or reloads,
             arguments=arguments,
         )

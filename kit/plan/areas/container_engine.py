@@ -10,7 +10,7 @@ from kit.facts.unknown import Unknown, is_known, show
 from kit.plan import render
 from kit.plan.areas import cdi
 from kit.plan.model import Action, ManagedFile, Step
-from kit.plan.steps import change, file_step, installed, keep, refuse
+from kit.plan.steps import blocked, change, file_step, installed, keep, refuse
 from kit.plan.where import DAEMON_JSON, DOCKER_DROP_IN, DOCKER_LOADED, DOCKER_UNIT
 from kit.spec.model import HostSpec, Lock
 
@@ -129,11 +129,10 @@ def _drop_in(spec: HostSpec, facts: Facts) -> Step:
 
 
 def _service(facts: Facts, fresh: bool, drop_in: Step) -> Step:
-    id, now = "docker.service", facts.services.get(DOCKER_UNIT)
-    arguments = {"units_restart": [DOCKER_UNIT]}
-    expected = "active, enabled, with the drop-in"
-    if now is None:
-        return refuse(id, f"{DOCKER_UNIT} was not read", expected=expected, next="run the probe of this version of the kit")
+    id, expected = "docker.service", "active, enabled, with the drop-in"
+    if (refusal := blocked(id, DOCKER_UNIT, facts, expected=expected, fresh=fresh)) is not None:
+        return refusal
+    now, arguments = facts.services[DOCKER_UNIT], {"units_restart": [DOCKER_UNIT]}
     found = f"{show(now.active)}, {show(now.enabled)}"
     if fresh or drop_in.action is Action.CHANGE:
         why = "it is installed by this plan" if fresh else "its drop-in changes"

@@ -9,7 +9,7 @@ from kit.facts.unknown import is_known, show
 from kit.plan import boot_unit, render
 from kit.plan.areas import cores
 from kit.plan.model import Action, Step
-from kit.plan.steps import change, file_step, keep, need, refuse
+from kit.plan.steps import blocked, change, file_step, keep, need, refuse
 from kit.plan.where import CPU_UNIT, IRQBALANCE_DROP_IN, IRQBALANCE_ENV, IRQBALANCE_UNIT
 from kit.spec.model import HostSpec, Lock
 
@@ -180,6 +180,8 @@ def _irqbalance(facts: Facts, files: list[Step]) -> Step:
     stale = is_known(now.needs_daemon_reload) and now.needs_daemon_reload
     if not stale and not any(s.action is Action.CHANGE for s in files):
         return keep(id, f"{IRQBALANCE_UNIT} runs with its list of CPUs", expected="told, or not running", found="told")
+    if (refusal := blocked(id, IRQBALANCE_UNIT, facts, expected="told, or not running")) is not None:
+        return refusal
     return change(
         id,
         f"{IRQBALANCE_UNIT} starts again with its list of CPUs",

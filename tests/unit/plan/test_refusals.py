@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kit.facts.model import parse
+from kit.plan import where
 from kit.plan.make import make_plan
 from kit.plan.model import Action
 from tests.hosts import build
@@ -175,3 +176,56 @@ def test_one_h200_is_refused_by_what_its_own_driver_said() -> None:
     assert refused["gpu.nvlink"] == "1 GPU, no pair"
     assert "132" in refused["gpu.sms"]
     assert not any("not verified" in found for id, found in refused.items() if id in ("gpu.sms", "gpu.model", "gpu.memory"))
+
+
+STARTED = [(f"{unit.removeprefix('b300kit-').removesuffix('.service')}.unit", unit) for unit in where.OUR_UNITS]
+STARTED = [("docker.cdi_unit" if unit == where.CDI_UNIT else id, unit) for id, unit in STARTED]
+STARTED.append(("docker.service", where.DOCKER_UNIT))
+
+
+@pytest.mark.parametrize(("id", "unit"), STARTED)
+@pytest.mark.parametrize("make", [world.fresh_document, world.provisioned_document])
+@pytest.mark.parametrize(("key", "state"), [("load", "masked"), ("enabled", "masked-runtime")])
+def test_a_masked_unit_is_refused_and_named(id: str, unit: str, make: Any, key: str, state: str) -> None:
+    """systemctl starts none of these, so an apply would end half-way at it, each time."""
+    spec = world.declared()
+    document = make(spec)
+    document["services"][unit] |= {key: state, "needs_daemon_reload": True}
+    step = world.planned(spec, document)[id]
+    assert (step.action, step.found) == (Action.REFUSE, "masked")
+    assert f"systemctl unmask {unit}" in step.next
+
+
+@pytest.mark.parametrize(("id", "unit"), STARTED)
+@pytest.mark.parametrize("state", ["not-found", "bad-setting", "error"])
+def test_a_unit_that_cannot_be_loaded_is_refused_unless_this_plan_brings_it(id: str, unit: str, state: str) -> None:
+    spec = world.declared()
+    document = world.provisioned_document(spec)
+    document["services"][unit] |= {"load": state, "active": "inactive", "enabled": UNKNOWN}
+    step = world.planned(spec, document)[id]
+    assert (step.action, step.found) == (Action.REFUSE, state)
+    assert f"systemctl status {unit}" in step.next
+    if unit == where.DOCKER_UNIT:
+        document["packages"][spec.docker.package] = {"unknown": "not installed"}
+    else:
+        document["files"][where.unit_file(unit)] = world.NO_FILE
+    assert world.planned(spec, document)[id].action is Action.CHANGE
+
+
+def test_a_masked_irqbalance_is_refused_only_when_it_would_be_started_again() -> None:
+    spec = world.declared()
+    document = world.provisioned_document(spec)
+    document["services"][where.IRQBALANCE_UNIT] |= {"load": "masked", "active": "active", "needs_daemon_reload": True}
+    step = world.planned(spec, document)["cpu.irqbalance"]
+    assert (step.action, "unmask irqbalance" in step.next) == (Action.REFUSE, True)
+    document["services"][where.IRQBALANCE_UNIT]["active"] = "inactive"
+    assert world.planned(spec, document)["cpu.irqbalance"].action is Action.KEEP
+
+
+def test_a_unit_that_starts_again_shows_that_it_is_disabled_too() -> None:
+    spec = world.declared()
+    document = world.provisioned_document(spec)
+    document["files"][where.GPU_CONFIG] = world.NO_FILE
+    document["services"][where.GPU_UNIT]["enabled"] = "disabled"
+    step = world.planned(spec, document)["gpu.unit"]
+    assert (step.action, step.found) == (Action.CHANGE, "active, disabled")
