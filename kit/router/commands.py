@@ -299,7 +299,7 @@ def status(targets: Sequence[Target]) -> Outcome:
         def do(one: Work) -> None:
             node = _node(one, run)
             marker, state = node.membership(), node.unit_state()
-            given = _kept_pass(one.name)
+            given = marker.given if marker is not None and marker.given is not None else _kept_pass(one.name)
             one.result |= {
                 "drift": len([s for s in one.plan.steps if s.action != "keep"]) if one.plan is not None else None,
                 "engine": f"{state.get('ActiveState')} since {state.get('ActiveEnterTimestamp') or 'never'}",
