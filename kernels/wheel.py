@@ -50,6 +50,7 @@ def make(library: Path | None, out: Path) -> Path:
     ).encode()
     pure = str(library is None).lower()
     files[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: b300kit\nRoot-Is-Purelib: {pure}\nTag: {tag}\n".encode()
+    files[f"{info}/entry_points.txt"] = f"[sglang.srt.plugins]\n{NAME} = {NAME}.plugin:register\n".encode()
     lines = []
     for name, data in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
