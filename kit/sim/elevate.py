@@ -16,6 +16,7 @@ from kit.paths import ROOT
 from kit.sim import engine, requirements
 from kit.sim.model import Progress, Removed, Runtime, SimHost
 from kit.sim.places import Places
+from kit.sim.rootfs import layer
 from kit.spec.model import Name
 
 
@@ -45,13 +46,10 @@ def down(places: Places, name: str | None, progress: Progress) -> list[Removed]:
     if name is not None:
         _check_name(name)
     if os.geteuid() == 0:
-        names = [name] if name is not None else sorted(p.name for p in places.hosts.iterdir()) if places.hosts.is_dir() else []
-        removed = []
-        for each in names:
-            progress(f"{each}: going down")
-            gone = engine.down(places, each)
-            if gone is not None:
-                removed.append(gone)
+        found = [engine.down(places, each, progress) for each in ([name] if name is not None else engine.names(places))]
+        removed = [gone for gone in found if gone is not None]
+        if name is None:
+            layer.sweep(places)
         _give_back(places)
         return removed
     words = ["down", *([name] if name is not None else [])]

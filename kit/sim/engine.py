@@ -14,7 +14,7 @@ from pathlib import Path
 from kit import procfs
 from kit.detached import DETACHED
 from kit.errors import ExitCode, KitError, failure
-from kit.sim import declare, states
+from kit.sim import declare, leftovers, states
 from kit.sim.commands import run
 from kit.sim.hardware import profile as profiles
 from kit.sim.hardware.profile import Profile
@@ -115,7 +115,7 @@ def _start_nspawn(
         # Written before anything is made under this index, so that a kill from here on leaves a trace to clean up by.
         state = _new_state(name, profile, "nspawn", index, address(index), 22, host_key, layers)
         states.write(places, state)
-        network.connect(index)
+        network.connect(index, at.folder)
     at.supervisor_config.write_text(nspawn.prepare(at, name, index, memory_mib))
     state = _supervise(places, state)
     progress(f"{name}: waiting for ssh at {state.address}")
@@ -193,11 +193,18 @@ def _declare(places: Places, fresh: str | None) -> None:
         declare.write_fleet(places.fleet, states.read_all(places), places.client_key, fresh)
 
 
-def down(places: Places, name: str) -> Removed | None:
+def names(places: Places) -> list[str]:
+    """Every host of which something is there: a folder, a process, a network cable. Whether a state file says so or not."""
+    there = {process.host for process in leftovers.processes(places.hosts.resolve())} | network.hosts_in(places.hosts)
+    return sorted(there | ({path.name for path in places.hosts.iterdir()} if places.hosts.is_dir() else set()))
+
+
+def down(places: Places, name: str, progress: Progress) -> Removed | None:
     """Take the host away whole; None when there was none."""
     with exclusive(places.sim / "locks" / f"{name}.lock"):
-        if not places.host(name).folder.exists():
+        if name not in names(places):
             return None
+        progress(f"{name}: going down")
         state = states.read(places, name)
         was_running = state is not None and states.running(state)
         _remove(places, name, state)
@@ -206,15 +213,23 @@ def down(places: Places, name: str) -> Removed | None:
 
 
 def _remove(places: Places, name: str, state: HostState | None) -> None:
-    """Everything of a host, in whatever condition an earlier run, a kill or a reboot left it."""
-    if state is not None:
-        if states.running(state):
-            _end(state.supervisor_pid, state.supervisor_start)
-        this_boot = state.machine_boot_id == procfs.boot_id()
-        if this_boot and state.runtime == "nspawn":
-            cgroups.remove(cgroups.machine_layout(), cgroups.group_name(state.index))
-            with exclusive(MACHINE_LOCK):
-                network.disconnect(state.index)
+    """Everything of a host, in whatever condition an earlier run, a kill, a reboot or an `rm` of the cache left it."""
+    found = [process for process in leftovers.processes(places.hosts.resolve()) if process.host == name]
+    indexes = {process.index for process in found} | {network.index_of(places.host(name).folder)}
+    if state is not None and state.machine_boot_id == procfs.boot_id() and state.runtime == "nspawn":
+        indexes.add(state.index)
+    # A supervisor first: it would start its host again, and ends the processes of its host itself.
+    for process in sorted(found, key=lambda process: not process.supervisor):
+        began = procfs.started(process.pid)
+        if process.supervisor and began is not None:
+            _end(process.pid, began)
+        elif began is not None:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+    for index in sorted(index for index in indexes if index is not None):
+        cgroups.remove(cgroups.machine_layout(), cgroups.group_name(index))
+        with exclusive(MACHINE_LOCK):
+            network.disconnect(index)
     mounts.delete(places.host(name).folder)
 
 

@@ -17,6 +17,8 @@ TOOLS = {
     "gcc": "gcc libc6-dev",
     "dpkg-deb": "dpkg",
     "mount": "mount",
+    "unshare": "util-linux",
+    "setpriv": "util-linux",
 }
 """Command -> Debian and Ubuntu package."""
 QEMU_TOOLS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils", "mke2fs": "e2fsprogs"}

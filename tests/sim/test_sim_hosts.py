@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from kit import procfs
 from kit.errors import ExitCode, KitError
-from kit.sim import flow, states
+from kit.paths import ROOT
+from kit.sim import flow, leftovers, states
 from kit.sim.machine.cgroups import folders, group_name, machine_layout
 from kit.sim.places import Places, netns, veth
 from kit.spec.model import HostSpec
@@ -189,6 +192,70 @@ def test_down_leaves_nothing_even_after_its_supervisor_was_killed(fresh_sim_host
         assert str(at.root) not in Path("/proc/self/mounts").read_text()
         assert not (places.fleet / f"hosts/{name}.yml").exists()
         assert flow.down(name) == []
+
+
+def test_a_supervisor_that_is_told_to_stop_leaves_no_process_of_its_host(fresh_sim_host):
+    name = fresh_sim_host("b300-4")
+    places = Places.here()
+    state = states.read(places, name)
+    inside = {process.pid for process in leftovers.processes(places.hosts) if process.host == name} - {state.supervisor_pid}
+    assert len(inside) > 5
+    os.kill(state.supervisor_pid, signal.SIGTERM)
+    deadline = time.monotonic() + 20
+    while any(process.host == name for process in leftovers.processes(places.hosts)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_down_finds_a_host_whose_files_are_gone(fresh_sim_host):
+    name = fresh_sim_host("b300-4")
+    places = Places.here()
+    state = states.read(places, name)
+    inner = [p.pid for p in leftovers.processes(places.hosts) if p.host == name and p.pid != state.supervisor_pid]
+    os.kill(state.supervisor_pid, signal.SIGKILL)
+    places.host(name).state.unlink()
+    places.host(name).supervisor_config.unlink()
+    told = leftovers.told(places.cache)
+    assert any(line.startswith(f"simulated host {name}: ") for line in told)
+    assert f"mounted: {places.host(name).root}" in told
+    assert [gone.name for gone in flow.down(name)] == [name]
+    assert not any(procfs.started(pid) for pid in inner)
+    assert _traces(state.index) == []
+    assert not places.host(name).folder.exists()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Iterator[Path]:
+    """A checkout without .venv, with what a host and a cut-off build leave: a root that is mounted, the machine's own memory."""
+    folder = tmp_path / "my kit"
+    (folder / "kit").mkdir(parents=True)
+    for name in ("Makefile", "kit/__init__.py", "kit/sim"):
+        (folder / name).symlink_to(ROOT / name)
+    root = folder / ".cache/sim/hosts/n/root"
+    root.mkdir(parents=True)
+    subprocess.run(["mount", "--bind", "/dev/shm", root], check=True)
+    yield folder
+    subprocess.run(["umount", root], check=False, capture_output=True)
+
+
+def test_make_removes_nothing_under_a_machine_and_says_what_to_do(checkout: Path):
+    kept = Path(f"/dev/shm/kept-{os.getpid()}")
+    kept.touch()
+    try:
+        for goal in ("clean", "clean-cache"):
+            (checkout / "build").mkdir()
+            done = subprocess.run(["make", "-C", checkout, goal], capture_output=True, text=True, check=False)
+            assert done.returncode == 2, done.stdout + done.stderr
+            assert f"mounted: {checkout}/.cache/sim/hosts/n/root" in done.stderr
+            assert "sim.down --all" in done.stderr
+            assert (checkout / "build").exists()
+            (checkout / "build").rmdir()
+            assert kept.exists()
+        subprocess.run(["umount", checkout / ".cache/sim/hosts/n/root"], check=True)
+        subprocess.run(["make", "-C", checkout, "clean", "clean-cache"], capture_output=True, check=True)
+        assert not (checkout / ".cache").exists()
+    finally:
+        kept.unlink(missing_ok=True)
 
 
 def test_up_mends_what_a_kill_left_behind(fresh_sim_host, on_host):

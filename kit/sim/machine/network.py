@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from ipaddress import ip_interface, ip_network
+from pathlib import Path
 from typing import Any
 
 from kit.errors import ExitCode, KitError, failure
@@ -52,8 +53,29 @@ def free_index(taken: Iterable[int]) -> int:
     )
 
 
-def connect(index: int) -> None:
-    """Make the namespace and its cable; the bridge too when it is not there. Raises KitError(``sim.subnet``) on a collision."""
+def _tag(folder: Path) -> str:
+    """What a cable says of whose it is: the host's folder, or as much of its end as the kernel keeps."""
+    return str(folder)[-250:]
+
+
+def index_of(folder: Path) -> int | None:
+    """Index of the cable that says it is of the host with this folder."""
+    tag = _tag(folder)
+    names = [str(link["ifname"]) for link in _links() if link.get("ifalias") == tag]
+    return next((index for index in range(FIRST_INDEX, LAST_INDEX + 1) if veth(index) in names), None)
+
+
+def hosts_in(hosts: Path) -> set[str]:
+    """Names of the hosts under this folder that a cable says it is of."""
+    names = (str(link.get("ifalias", "")).rpartition("/")[2] for link in _links())
+    return {name for name in names if name and index_of(hosts / name) is not None}
+
+
+def connect(index: int, folder: Path) -> None:
+    """Make the namespace and its cable, tagged with the host's `folder`; the bridge too when it is not there.
+
+    Raises KitError(``sim.subnet``) on a collision.
+    """
     links = _links()
     if BRIDGE not in {link.get("ifname") for link in links}:
         clash = collisions(links, json.loads(run(["ip", "-j", "route"]) or "[]"))
@@ -70,7 +92,7 @@ def connect(index: int) -> None:
     # The same hardware address each time an address is used: this machine may remember the last host's for half a minute.
     mac = f"02:b3:00:{SUBNET.split('.')[2]}:00:{index:02x}"
     run(["ip", "link", "add", veth(index), "type", "veth", "peer", "name", "eth0", "address", mac, "netns", space])
-    run(["ip", "link", "set", veth(index), "master", BRIDGE, "up"])
+    run(["ip", "link", "set", veth(index), "alias", _tag(folder), "master", BRIDGE, "up"])
     run(["ip", "-n", space, "addr", "add", f"{address(index)}/24", "dev", "eth0"])
     run(["ip", "-n", space, "link", "set", "lo", "up"])
     run(["ip", "-n", space, "link", "set", "eth0", "up"])

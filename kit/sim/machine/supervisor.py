@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,6 +39,26 @@ def _stop(_signal: int, _frame: FrameType | None) -> None:
 def _enter(cgroups: list[str]) -> None:
     for folder in cgroups:
         (Path(folder) / "cgroup.procs").write_text(str(os.getpid()))
+
+
+def _end_members(cgroups: list[str], timeout_s: float = 5) -> None:
+    """The container's own processes: its PID 1 may live on when nspawn is killed."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        members = {int(pid) for top in cgroups for file in Path(top).rglob("cgroup.procs") for pid in _lines(file)}
+        if not members:
+            return
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []  # the group went with its last process
 
 
 def _late(writes: list[list[str]], deadline: float) -> list[list[str]]:
@@ -85,7 +106,10 @@ def main() -> int:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     while True:
         _say(log, "start")
-        status = _run_once(config)
+        try:
+            status = _run_once(config)
+        finally:
+            _end_members(config["cgroups"])
         _say(log, f"ended with {status}")
         if _stopping or status != REBOOT:
             return 0 if _stopping else status

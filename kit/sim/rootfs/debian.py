@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from pathlib import Path
 
 from kit.errors import ExitCode, KitError, failure
-from kit.sim.commands import run
+from kit.sim.commands import contained, run
 from kit.sim.locks import exclusive
 from kit.sim.model import Progress, Runtime
 from kit.sim.places import Places
+from kit.sim.rootfs import mounts
 
 SUITE = "bookworm"
 PACKAGES = (
@@ -53,7 +53,7 @@ def _proxy_options() -> list[str]:
 
 
 def debian_layer(places: Places, runtime: Runtime, progress: Progress) -> Path:
-    """The unpacked Debian tree, read-only by agreement. Takes about a minute the first time.
+    """The unpacked Debian tree, read-only by agreement. Takes some minutes the first time.
 
     Raises KitError(INTERNAL, ``sim.command``) with mmdebstrap's words when the mirror cannot be read.
     """
@@ -67,17 +67,17 @@ def debian_layer(places: Places, runtime: Runtime, progress: Progress) -> Path:
                 failure("sim.keyring", str(KEYRING), "Debian's archive keys", "no such file", "install debian-archive-keyring"),
                 ExitCode.USAGE,
             )
-        progress("building the Debian root file system (once, about a minute)")
+        progress("building the Debian root file system from packages it fetches: only the first time, one to five minutes")
         work = target.with_suffix(".new")
-        if work.exists():
-            shutil.rmtree(work)
+        mounts.delete(work)
         work.parent.mkdir(parents=True, exist_ok=True)
         source = mirror(run(["apt-get", "indextargets", "--format", "$(REPO_URI)|$(LABEL)|$(COMPONENT)"]))
+        # mmdebstrap mounts proc, sys and the machine's own /dev/shm in the tree: none of that may outlive it.
         run(
-            [
+            contained(
                 "mmdebstrap", "--variant=minbase", "--mode=root", "--format=directory", f"--keyring={KEYRING}",
                 f"--include={','.join(packages)}", *_proxy_options(), SUITE, work, *([source] if source else []),
-            ],
+            ),
             timeout_s=1800,
         )  # fmt: skip
         work.rename(target)

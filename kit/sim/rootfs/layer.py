@@ -18,7 +18,7 @@ from kit.sim.commands import run
 from kit.sim.hardware import stubs_build
 from kit.sim.hardware.profile import Profile
 from kit.sim.hardware.system_tree import hardware_files
-from kit.sim.locks import exclusive
+from kit.sim.locks import exclusive, unless_held
 from kit.sim.model import Progress
 from kit.sim.places import Places
 from kit.sim.rootfs import mounts, packages
@@ -107,14 +107,12 @@ def kit_layer(places: Places, debian: Path, progress: Progress) -> Path:
             return target
         progress("building the simulated hardware's layer (once, some seconds)")
         work = places.layers / f"{target.name}.new"
-        if work.exists():
-            mounts.release(work / "root")
-            shutil.rmtree(work)
+        mounts.delete(work)
         with _change_root(debian, work) as (root, made):
             _install_guest_files(root)
             _settle(root)
         made.rename(target)
-        shutil.rmtree(work)
+        mounts.delete(work)
     return target
 
 
@@ -133,8 +131,7 @@ def hardware_layer(
             return target
         progress(f"building the hardware of profile {name}")
         work = places.layers / f"{target.name}.new"
-        if work.exists():
-            shutil.rmtree(work)
+        mounts.delete(work)
         for path, text in files.items():
             file = work / "opt/sim" / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -157,6 +154,14 @@ def prune(places: Places, used: set[str]) -> None:
                 continue
             stale = time.time() - folder.stat().st_mtime > _UNUSED_S
             if stale and folder.name not in used and not folder.name.startswith("debian-"):
+                mounts.delete(folder)
+
+
+def sweep(places: Places) -> None:
+    """Remove what builds that were cut off left, mounts first; one that is under way now is left alone."""
+    for folder in sorted(places.layers.glob("*.new")):
+        with unless_held(places.building(folder.with_suffix(""))) as ours:
+            if ours:
                 mounts.delete(folder)
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from kit.errors import ExitCode, KitError, failure
 from kit.sim.commands import run, succeeds
-
-
-def is_mounted(target: Path, mountinfo: str) -> bool:
-    """Whether something is mounted exactly there; pure, from the text of ``/proc/self/mountinfo``."""
-    wanted = str(target)
-    return any(line.split()[4].replace("\\040", " ") == wanted for line in mountinfo.splitlines())
+from kit.sim.leftovers import MOUNTINFO, mounts_under
 
 
 def compose(lower: Sequence[Path], upper: Path, target: Path) -> bool:
@@ -33,14 +28,28 @@ def compose(lower: Sequence[Path], upper: Path, target: Path) -> bool:
     return False
 
 
-def release(target: Path) -> None:
-    """Unmount `target` if it is mounted; a copy is left for its owner to delete."""
-    while is_mounted(target, Path("/proc/self/mountinfo").read_text()):
-        run(["umount", target])
+def release(folder: Path) -> None:
+    """Unmount all that is mounted at `folder` or below it; a copy is left for its owner to delete."""
+    points = mounts_under(folder.resolve(), MOUNTINFO.read_text())
+    for point in points:
+        # Of a tree bound from the machine's own (its /sys, its /dev), an unmount would else reach the machine's too.
+        succeeds(["mount", "--make-private", point])
+    for point in points:
+        # One that a process still stands in leaves our tree all the same, and goes when that process does.
+        if not succeeds(["umount", point]):
+            run(["umount", "--lazy", point])
 
 
 def delete(folder: Path) -> None:
-    """Remove a folder that may hold a mounted root, whole. Never descends into a mount."""
-    release(folder / "root")
+    """Remove a folder that may hold mounts, whole. Never descends into a mount: it may be the machine's own /dev/shm.
+
+    Raises KitError(INTERNAL, ``sim.mounts``) when something is mounted there that does not go away; nothing is removed then.
+    """
+    release(folder)
+    left = mounts_under(folder.resolve(), MOUNTINFO.read_text())
+    if left:
+        found = ", ".join(map(str, left))
+        step = "end what uses it, `umount` it, then again"
+        raise KitError(failure("sim.mounts", str(folder), "nothing mounted there", found, step), ExitCode.INTERNAL)
     if folder.exists():
-        shutil.rmtree(folder)
+        run(["rm", "-rf", "--one-file-system", "--", folder], timeout_s=600)

@@ -14,16 +14,17 @@ import pytest
 
 from kit import procfs
 from kit.errors import KitError
-from kit.sim import states
+from kit.sim import leftovers, states
 from kit.sim.commands import run
 from kit.sim.hardware.stubs_build import newest_libc
 from kit.sim.locks import exclusive
 from kit.sim.machine import cgroups, network, nspawn
 from kit.sim.model import HostState
 from kit.sim.places import Places, veth
-from kit.sim.rootfs import mounts
+from kit.sim.rootfs import layer, mounts
 from kit.sim.rootfs.debian import mirror
 
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 V1 = """tmpfs /sys/fs/cgroup tmpfs rw 0 0
 cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0
 cgroup /sys/fs/cgroup/systemd cgroup rw,name=systemd 0 0
@@ -96,10 +97,76 @@ def test_newest_libc_is_by_number_not_by_text():
     assert newest_libc("") == (0,)
 
 
-def test_mounted_is_exactly_there():
-    info = "30 1 0:5 / /a/root rw - overlay overlay rw\n31 1 0:6 / /a/root/proc rw - proc proc rw\n"
-    assert mounts.is_mounted(Path("/a/root"), info)
-    assert not mounts.is_mounted(Path("/a"), info)
+def test_what_is_mounted_below_a_folder_is_unmounted_inside_out():
+    info = (
+        "30 1 0:5 / /a/root rw - overlay overlay rw\n31 1 0:6 / /a/root/proc rw - proc proc rw\n"
+        "32 1 0:6 / /a/rooted rw - proc proc rw\n33 1 0:6 / /a/my\\040root rw - proc proc rw\n"
+    )
+    assert leftovers.mounts_under(Path("/a/root"), info) == [Path("/a/root/proc"), Path("/a/root")]
+    assert leftovers.mounts_under(Path("/a/my root"), info) == [Path("/a/my root")]
+    assert leftovers.mounts_under(Path("/a/ro"), info) == []
+
+
+def test_a_process_of_a_host_is_told_from_one_that_only_names_its_folder():
+    hosts = Path("/c/sim/hosts")
+    machine = "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+    inside = "90 80 0:44 / / rw - overlay overlay rw,lowerdir=/c/sim/layers/a,upperdir=/c/sim/hosts/n/upper,workdir=/c/w\n"
+    copied = "90 80 254:0 /c/sim/hosts/n/root / rw - ext4 /dev/vda rw\n"
+    assert leftovers.host_of(hosts, ["python3", "-I", "/k/supervisor.py", "/c/sim/hosts/n/supervisor.json"], machine) == "n"
+    assert leftovers.host_of(hosts, ["systemd-nspawn", "--directory", "/c/sim/hosts/n/root"], machine) == "n"
+    assert leftovers.host_of(hosts, ["/sbin/init"], inside) == "n"
+    assert leftovers.host_of(hosts, ["/sbin/init"], copied) == "n"
+    assert leftovers.host_of(hosts, ["tail", "-f", "/c/sim/hosts/n/console.log"], machine) is None
+    assert leftovers.host_of(Path("/other/sim/hosts"), ["/sbin/init"], inside) is None
+
+
+@needs_root
+def test_what_is_contained_leaves_no_mount_and_no_process_when_it_is_killed(tmp_path):
+    (tmp_path / "shm").mkdir()
+    script = f"mount --bind /dev/shm {tmp_path}/shm && touch {tmp_path}/mounted && setsid sleep 300.4242"
+    outer = subprocess.Popen(
+        [sys.executable, "-c", f"from kit.sim.commands import *; run(contained('sh', '-c', {script!r}), 400)"]
+    )
+    _until((tmp_path / "mounted").exists)
+    assert leftovers.mounts_under(tmp_path, leftovers.MOUNTINFO.read_text()) == []
+    outer.kill()
+    outer.wait()
+    _until(lambda: subprocess.run(["pgrep", "-f", "sleep 300.4242"], capture_output=True, check=False).returncode == 1)
+
+
+@needs_root
+def test_a_tree_with_the_machines_own_memory_mounted_in_it_is_removed_and_that_memory_kept(tmp_path):
+    folder = tmp_path / "debian-x.new"
+    (folder / "dev/shm").mkdir(parents=True)
+    (folder / "etc").mkdir()
+    run(["mount", "--bind", "/dev/shm", folder / "dev/shm"])
+    kept = Path(f"/dev/shm/kept-{os.getpid()}")
+    kept.touch()
+    try:
+        mounts.delete(folder)
+        assert not folder.exists()
+        assert kept.exists()
+    finally:
+        kept.unlink(missing_ok=True)
+
+
+def test_a_build_that_was_cut_off_is_swept_and_one_under_way_is_not(tmp_path):
+    places = Places(tmp_path)
+    cut, busy = (places.layers / f"debian-{name}.new" for name in ("cut", "busy"))
+    for folder in (cut, busy, places.layers / "debian-whole"):
+        folder.mkdir(parents=True)
+    with exclusive(places.building(places.layers / "debian-busy")):
+        layer.sweep(places)
+        assert leftovers.told(tmp_path) == [f"at work: a command holds {places.building(places.layers / 'debian-busy')}"]
+    assert sorted(path.name for path in places.layers.iterdir()) == ["debian-busy.new", "debian-whole"]
+    assert leftovers.told(tmp_path) == []
+
+
+def _until(what) -> None:
+    deadline = time.monotonic() + 20
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def test_nspawn_shares_nothing_it_should_not():
