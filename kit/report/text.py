@@ -48,8 +48,10 @@ DIFF_LINES = 40
 def plan_text(plan: Plan, verbose: bool = False, where: Look | None = None, brief: bool = False) -> str:
     """The dry run: what would change by area with diffs, what is refused, all of it, with the next step.
 
-    What is kept is only counted, unless ``verbose``. ``brief``: a line a change, for after it was done; refusals stay whole.
+    What is kept is only counted, unless ``verbose``. ``brief``: a line a change; so it is where something is refused, since
+    nothing of it will be done before that is mended. Refusals are always whole.
     """
+    brief = brief or plan.refused
     where = where or look()
     parts: list[RenderableType] = [Text.assemble((one_line(plan.host), "bold"), ": ", plan_summary(plan))]
     shown = [s for s in plan.steps if s.action in (Action.CHANGE, Action.REBOOT) or (verbose and s.action is Action.KEEP)]

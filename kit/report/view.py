@@ -264,6 +264,14 @@ def _differences(host: HostRecord) -> tuple[Difference, ...]:
     )
 
 
+def _turbo_to_come(host: HostRecord) -> tuple[str, ...]:
+    """The decision on cores holds for the host as the plan leaves it."""
+    plan = host.verify_plan or host.plan
+    if plan is None or all(s.id != "cpu.priority_core_turbo" or s.action is not Action.CHANGE for s in plan.steps):
+        return ()
+    return ("Priority Core Turbo was off at this look: what follows is how it will be once the plan is applied.",)
+
+
 def _core(host: HostRecord, number: int) -> CoreView | None:
     facts = host.verify_facts or host.facts
     if facts is None:
@@ -274,7 +282,7 @@ def _core(host: HostRecord, number: int) -> CoreView | None:
         core_map_svg(cells, title, f"cm{number}w", WIDE, styled=False),
         core_map_svg(cells, title, f"cm{number}n", NARROW, styled=False),
         summary(cells),
-        seats.reasons(host.cores, host.assignment),
+        _turbo_to_come(host) + tuple(seats.reasons(host.cores, host.assignment)),
         host.cores.sources if host.cores else (),
         tuple((seat, words.ranges(seat.cpus)) for seat in seats.seated(host.assignment)) if host.assignment else (),
     )
