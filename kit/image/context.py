@@ -134,10 +134,10 @@ def _own(target: Path, folder: Path, spec: ImageSpec, lock: ImageLock, patched: 
         _same(folder / spec.stand_ins, sources.sha256_tree(folder / spec.stand_ins), lock.stand_ins_sha256)
         sources.copy_tree(folder / spec.stand_ins, target / "stand-ins")
         names.append(_project(target / "stand-ins"))
-    _same(Path(sources.KERNELS), sources.kernels_sha256(), lock.kernels_sha256)
+    _same(Path(sources.KERNELS), sources.kernels_version(), lock.kernels_version)
     sources.kernels_wheel(target, spec.kernel_architectures)
     target.chmod(0o755)
-    return (*names, render.KERNELS)
+    return tuple(names)
 
 
 def _same(place: Path, found: str, locked: str | None) -> None:

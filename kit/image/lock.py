@@ -92,7 +92,7 @@ def stale(folder: Path, spec: ImageSpec, lock: ImageLock) -> list[Failure]:
         compare("plugin.tree_sha256", local.plugin.tree_sha256, lock.plugin.tree_sha256)
         compare("plugin.slots", local.plugin.slots, lock.plugin.slots)
     compare("stand_ins_sha256", local.stand_ins_sha256, lock.stand_ins_sha256)
-    compare("kernels_sha256", local.kernels_sha256, lock.kernels_sha256)
+    compare("kernels_version", local.kernels_version, lock.kernels_version)
     return out
 
 
@@ -113,7 +113,7 @@ def _local(folder: Path, spec: ImageSpec) -> ImageLock:
         tools=dict.fromkeys(load_requirements(folder / spec.tools)),
         plugin=plugin,
         stand_ins_sha256=sources.sha256_tree(folder / spec.stand_ins) if spec.stand_ins else None,
-        kernels_sha256=sources.kernels_sha256(),
+        kernels_version=sources.kernels_version(),
     )
 
 
@@ -123,7 +123,7 @@ def own_parts(folder: Path, spec: ImageSpec, old: ImageLock) -> ImageLock:
     plugin = local.plugin
     if plugin.tree_sha256 is None:
         plugin = old.plugin.model_copy(update={"series_sha256": plugin.series_sha256})
-    parts = {"plugin": plugin, "stand_ins_sha256": local.stand_ins_sha256, "kernels_sha256": local.kernels_sha256}
+    parts = {"plugin": plugin, "stand_ins_sha256": local.stand_ins_sha256, "kernels_version": local.kernels_version}
     return old.model_copy(update=parts)
 
 

@@ -144,8 +144,9 @@ class ImageLock(_Frozen):
     """What installs and builds them; not in the image."""
     plugin: LockedPlugin
     stand_ins_sha256: Sha256 | None
-    kernels_sha256: Sha256 | None
-    """Of the sources that this project's kernel wheel is made of."""
+    kernels_version: Version
+    """Of this project's kernel wheel, built from this checkout. The checkout's own commit pins its content, and the manifest
+    tells it: a hash here would be stale after every change to a kernel."""
 
     def unresolved(self) -> tuple[str, ...]:
         """Dotted names of everything that is still null and must not be."""

@@ -110,6 +110,7 @@ def expected(
         else:
             fields[condition.field] = condition.equals
     first = conditions[0]
+    packages = {name: wheel.version for name, wheel in sorted(lock.packages.items()) if wheel is not None}
     return {
         "schema_version": 1,
         "image": spec.name,
@@ -117,7 +118,7 @@ def expected(
         "lock_sha256": lock_sha256(lock),
         "prefix": spec.prefix,
         "site_packages": site_packages(spec),
-        "packages": {name: wheel.version for name, wheel in sorted(lock.packages.items()) if wheel is not None},
+        "packages": {**packages, KERNELS: lock.kernels_version},
         "own": sorted(own),
         "debian": dict(sorted(lock.base.packages.items())),
         "plugin": {

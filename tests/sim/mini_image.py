@@ -158,7 +158,7 @@ def make(root: Path, plugin: str = "", name: str = "sim") -> Mini:
             slots=None,
         ),
         stand_ins_sha256=None,
-        kernels_sha256=sources.kernels_sha256(),
+        kernels_version=sources.kernels_version(),
     )
     return Mini(places, folder, spec, locked)
 

@@ -71,7 +71,6 @@ def test_the_same_image_from_clean_caches_and_what_is_inside(mini: Mini, tmp_pat
     assert "KV_OFFLOAD" in manifest["plugin"]["features"]
     assert set(manifest["packages"]) == {"sglang", "msgspec", "sgl-nvidia-mega", "b300kit-kernels"}
     other = make(tmp_path)
-    assert other.lock == mini.lock, "sources of this checkout changed while the test ran"
     try:
         assert other.build() == image
     finally:
@@ -87,7 +86,7 @@ def test_a_finished_image_is_looked_into_again_by_this_checkouts_checker(mini: M
     built = mini.built()
     told = {"packages": {"torch": "1.0"}, "own": []}
     assert [f.where.split()[-1] for f in compare(built, mini.lock, told, {**told, "packages": {}})] == ["packages"]
-    moved = mini.lock.model_copy(update={"kernels_sha256": "0" * 64})
+    moved = mini.lock.model_copy(update={"kernels_version": "9.9"})
     assert {f.code for f in compare(built, moved, {}, {})} == {"image.lock_moved"}
 
 
@@ -150,9 +149,9 @@ def test_another_patch_series_than_the_locked_one_is_refused(mini: Mini) -> None
     assert [f.code for f in caught.value.failures] == ["patch.series_hash"]
 
 
-def test_kernels_that_are_not_the_locked_ones_are_refused(mini: Mini) -> None:
+def test_kernels_of_another_version_than_the_locked_one_are_refused(mini: Mini) -> None:
     with pytest.raises(KitError) as caught:
-        replace(mini, lock=mini.lock.model_copy(update={"kernels_sha256": "0" * 64})).build()
+        replace(mini, lock=mini.lock.model_copy(update={"kernels_version": "9.9"})).build()
     assert [f.code for f in caught.value.failures] == ["image.source_moved"]
 
 

@@ -47,7 +47,7 @@ def test_a_package_that_is_new_stays_null_and_is_named(locked: ImageLock) -> Non
 
 
 def test_the_committed_lock_is_what_this_checkout_asks_for() -> None:
-    """When this fails after a change to kernels, patches or requirements: `invoke image.lock --profile NAME --own`."""
+    """When this fails after a change to patches, stand-ins or requirements: `invoke image.lock --profile NAME --own`."""
     for profile in ("sim", "b300"):
         folder = load.folder_of(profile)
         assert lock.stale(folder, load.load_spec(folder), load.load_lock(folder)) == []
