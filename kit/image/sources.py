@@ -110,9 +110,8 @@ def patched(places: Places, spec: ImageSpec, lock: ImageLock, source: Path) -> t
 
 def kernels_version() -> str:
     """Of this project's kernel wheel. Its content is this checkout's: the manifest of each image holds its hashes."""
-    return run(
-        [sys.executable, "-c", f"from {KERNELS}.wheel import VERSION; print(VERSION)"], "image.kernels", 60, cwd=paths.ROOT
-    ).strip()
+    script = f"from {KERNELS}.wheel import VERSION; print(VERSION)"
+    return run([sys.executable, "-c", script], "image.kernels", 60, cwd=paths.ROOT).strip()
 
 
 def kernels_wheel(out: Path, architectures: tuple[str, ...]) -> Path:
