@@ -29,8 +29,9 @@ from kit.plan.areas import cores
 from kit.plan.make import make_plan
 from kit.plan.model import Action, Plan
 from kit.plan.wanted import wanted
+from kit.record.model import EVENTS, OutsideCase
 from kit.record.store import Run
-from kit.report import metrics, text
+from kit.report import cases, metrics, text
 from kit.spec.load import load_fleets
 from kit.spec.select import targets as all_targets
 from kit.spec.target import Target
@@ -152,12 +153,14 @@ def _besides(outcome: Outcome, write: Callable[[], None]) -> Outcome:
 def verify(targets: Sequence[Target], junit: Path | None = None, verbose: bool = False) -> Outcome:
     """Probe and plan again, then the outside suite. Changes nothing."""
     with recorded("verify", targets) as (run, work):
+        seen: dict[str, tuple[OutsideCase, ...]] = {}
 
         def do(one: Work) -> None:
             _judge(one, _look(one, run))
             with run.host(one.name).stage("outside"):
                 outside = hostcheck.run(one.target, run.host(one.name).path)
             one.result["outside"] = outside.summary()
+            seen[one.name] = outside.cases
             one.skipped += outside.skipped
             if not outside.ok:
                 one.failures += outside.failures
@@ -168,8 +171,10 @@ def verify(targets: Sequence[Target], junit: Path | None = None, verbose: bool =
         body = "\n".join(text.plan_text(one.plan, verbose) for one in work if one.plan)
         table = text.outside_table({w.name: w.result.get("outside", {}) for w in work})
         outcome = finish("verify", run, work, f"{body}\n{table}")
-        folders = [run.host(one.name).path for one in work]
-        return outcome if junit is None else _besides(outcome, lambda: hostcheck.merge_junit(folders, junit))
+        if junit is None:
+            return outcome
+        xml = cases.document(cases.suites(one.name, one.plan, seen.get(one.name, ()), one.failures) for one in work)
+        return _besides(outcome, lambda: hostcheck.write_junit(xml, junit))
 
 
 def provision(targets: Sequence[Target], check: bool = False, reboot: bool = False, verbose: bool = False) -> Outcome:
@@ -256,7 +261,7 @@ def _apply(work: Sequence[Work], jobs: Mapping[Target, Plan], run: Run, reboot: 
             again[one.target] = after
             return
         _judge(one, after)
-        _converged(one, before, after, rebooted)
+        _converged(one, before, after, rebooted, run.host(one.name).path / EVENTS)
         steps = len(before.steps) - len(before.of(Action.KEEP))
         one.result["apply"]["steps"] = steps
         settled = not after.refused and not after.pending
@@ -272,10 +277,11 @@ def _stuck(after: Plan) -> bool:
     return after.refused or bool(after.of(Action.REBOOT))
 
 
-def _converged(one: Work, before: Plan, after: Plan, rebooted: bool) -> None:
+def _converged(one: Work, before: Plan, after: Plan, rebooted: bool, events: Path) -> None:
     """Raises KitError(APPLY_FAILED) for what was applied and is still to change, or a reboot that did not happen or help."""
+    step = f"{events} says what Ansible did"
     problems = [
-        failure("apply.not_converged", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next or "see the Ansible events")
+        failure("apply.not_converged", f"{one.name}: {s.id}", s.expected, s.found or s.reason, s.next or step)
         for s in after.of(Action.CHANGE)
     ]
     if rebooted and after.boot_id == before.boot_id:

@@ -183,6 +183,25 @@ def test_a_saved_plan_runs_with_plain_ansible_playbook(node: str, on_host: OnHos
     assert applying.pending(node) == {}
 
 
+def test_units_that_are_both_to_start_again_and_disabled_are_whole_after_one_run(
+    node: str, on_host: OnHost, tmp_path: Path
+) -> None:
+    """They are enabled without a daemon-reload, which the manager's memory does not show."""
+    on_host(node, "sudo rm -rf /etc/b300kit; sudo systemctl disable b300kit-gpu b300kit-firewall 2>&1")
+    applying.apply(node, tmp_path)
+    assert applying.pending(node) == {}
+
+
+def test_a_masked_unit_is_refused_before_anything_is_applied(node: str, on_host: OnHost) -> None:
+    on_host(node, "sudo systemctl mask docker 2>&1")
+    try:
+        refused = {s.id: s.next for s in applying.look(node)[2].of(Action.REFUSE)}
+    finally:
+        on_host(node, "sudo systemctl unmask docker 2>&1")
+    assert "systemctl unmask docker.service" in refused["docker.service"]
+    assert applying.pending(node) == {}
+
+
 def test_a_reboot_is_proven_by_the_boot_id_and_everything_is_set_again(node: str, tmp_path: Path) -> None:
     it, before, plan = applying.look(node)
     reboot = Step(id="reboot.host", action=Action.REBOOT, reason="the test asks for it", role="reboot")

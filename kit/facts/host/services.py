@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from kit.facts.host.read import Json, Unreadable, fact, is_unknown, output, text, unknown
+from kit.facts.host.read import Json, Unreadable, fact, is_unknown, output, run, text, unknown
 
 DOCKER = "docker.service"
 ENGINE = "b300kit-engine.service"
@@ -16,7 +16,6 @@ MARKER = "/var/lib/b300kit/membership.json"
 _PROPERTIES = (
     "LoadState",
     "ActiveState",
-    "UnitFileState",
     "NeedDaemonReload",
     "Result",
     "ActiveEnterTimestampMonotonic",
@@ -25,7 +24,11 @@ _PROPERTIES = (
 
 
 def show(units: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Unit -> property -> text. systemd answers in the order asked, one block a unit."""
+    """Unit -> property -> text. systemd answers in the order asked, one block a unit.
+
+    UnitFileState is the state on disk: the manager's own word for it is as old as its last daemon-reload, so that a unit
+    enabled without one would read "disabled" until the next boot.
+    """
     answer = output(["systemctl", "show", "--no-pager", "-p", ",".join(_PROPERTIES), "--", *list(units)], 10)
     blocks = [block for block in answer.strip().split("\n\n") if block]
     if len(blocks) != len(units):
@@ -34,7 +37,18 @@ def show(units: Sequence[str]) -> dict[str, dict[str, str]]:
     for unit, block in zip(units, blocks):
         pairs = (line.partition("=") for line in block.splitlines())
         found[unit] = {name: value for name, _, value in pairs}
-    return found
+    states = at_boot(units)
+    return {unit: {**values, "UnitFileState": states.get(unit, "")} for unit, values in found.items()}
+
+
+def at_boot(units: Sequence[str]) -> dict[str, str]:
+    """Unit -> enabled, disabled, masked, ..., as its links on disk say; a unit without a file is left out."""
+    command = ["systemctl", "list-unit-files", "--no-legend", "--no-pager", "--", *units]
+    status, answer, said = run(command, 10)
+    # Status 1 with nothing said is its word for "none of them has a file".
+    if status != 0 and (status != 1 or said.strip()):
+        raise Unreadable(f"systemctl list-unit-files ended with status {status}: {' '.join(said.split())[:200]}")
+    return {words[0]: words[1] for words in map(str.split, answer.splitlines()) if len(words) > 1}
 
 
 def read(units: Sequence[str], shown: Json) -> dict[str, Json]:

@@ -284,6 +284,29 @@ def shown(**changes: str) -> dict[str, dict[str, str]]:
     return dict.fromkeys(services.ALWAYS, values | changes)
 
 
+def test_whether_a_unit_starts_at_boot_is_read_from_disk_not_from_the_managers_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enabled without a daemon-reload, as this kit does it: the manager goes on saying what it last read."""
+    tool = tmp_path / "systemctl"
+    tool.write_text(
+        "#!/bin/sh\n"
+        'case "$1" in\n'
+        "show) printf 'LoadState=loaded\\nUnitFileState=disabled\\n\\nLoadState=not-found\\n' ;;\n"
+        "list-unit-files) echo 'a.service  enabled  enabled' ;;\n"
+        "esac\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setattr(read, "find_program", lambda name: str(tmp_path / name))
+    found = services.show(["a.service", "gone.service"])
+    assert [one["UnitFileState"] for one in found.values()] == ["enabled", ""]
+    tool.write_text(tool.read_text().replace("echo 'a.service  enabled  enabled'", "exit 1"))
+    assert services.at_boot(["gone.service"]) == {}
+    tool.write_text(tool.read_text().replace("exit 1", "echo no bus >&2; exit 1"))
+    with pytest.raises(read.Unreadable, match="no bus"):
+        services.at_boot(["a.service"])
+
+
 def test_units() -> None:
     one = services.read([services.DOCKER], shown())[services.DOCKER]
     assert (one["active"], one["needs_daemon_reload"], one["since_boot_s"]) == ("active", False, 12.5)
