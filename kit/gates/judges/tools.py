@@ -50,7 +50,7 @@ class Case:
     @property
     def several(self) -> bool:
         """Whether more than one call may come. A model that may give more than one never needs to stop."""
-        return self.choice == "auto"
+        return bool(self.choice == "auto")
 
 
 CASES: Mapping[str, Case] = {
