@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from kit.spec import publickey
 from kit.spec.model import FleetFile, HostSpec, Lock, Network, PortAccess
 from kit.spec.strict_yaml import Path
 
@@ -55,16 +56,17 @@ def _names(spec: HostSpec, stem: str) -> list[Finding]:
 
 
 def _connection(spec: HostSpec) -> list[Finding]:
-    address = spec.connection.address
-    if ":" not in address:
-        return []
-    try:
-        ipaddress.IPv6Address(address)
-    except ValueError:
-        return [
-            Finding(("connection", "address"), "spec.address", "a name or IP address", repr(address), "put the port under `port`")
-        ]
-    return []
+    address, out = spec.connection.address, []
+    if wrong := publickey.problem(spec.connection.host_key):
+        step = "copy the whole line of /etc/ssh/ssh_host_ed25519_key.pub on the host's console, without its comment"
+        out.append(Finding(("connection", "host_key"), "spec.host_key", "a public key: its type and its base64", wrong, step))
+    if ":" in address:
+        try:
+            ipaddress.IPv6Address(address)
+        except ValueError:
+            place, expected = ("connection", "address"), "a name or IP address"
+            out.append(Finding(place, "spec.address", expected, repr(address), "put the port under `port`"))
+    return out
 
 
 def _gpus(spec: HostSpec) -> list[Finding]:

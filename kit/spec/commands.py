@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,9 @@ def _names(fleet: Fleet, kind: str, specs: Mapping[str, HostSpec]) -> list[Failu
         for key, chosen, known in (("engine", spec.engine, names(folders())), ("image", spec.image, images)):
             if chosen not in known:
                 expected = f"one of {', '.join(known)}"
-                out.append(failure(f"spec.unknown_{key}", f"{file} {key}", expected, repr(chosen), f"name one, or add the {key}"))
+                close = difflib.get_close_matches(chosen, known, n=1)
+                step = f"did you mean {close[0]!r}?" if close else f"name one, or add the {key}"
+                out.append(failure(f"spec.unknown_{key}", f"{file} {key}", expected, repr(chosen), step))
     return out
 
 

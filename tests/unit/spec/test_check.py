@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from kit.spec import commands, publickey
 from kit.spec.load import load_fleet
 
 from .conftest import Edit, failures_of
@@ -42,6 +44,41 @@ def test_inconsistent_hosts(fleet: Path, edit: Edit, pairs: list[tuple[str, str]
     if code == "spec.file_name":
         edit(("b300: [example]", "b300: []"), file="fleet.yml")
     assert [(failure.code, failure.where.rpartition(" ")[2]) for failure in failures_of(fleet)] == [(code, key)]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("ssh-ed25519 AAAA", "ssh-ed25519 XXAAAA", "base64"),
+        ("ssh-ed25519 AAAA", "ssh-ed25519 XXXXAAAA", "begin with the type"),
+        ("ssh-ed25519 AAAA", "ssh-rsa AAAA", "begin with the type"),
+        ("AAAAAAAAAAAAAAAAAAAA\n", "AAAAAAAAAAAAAAAA\n", "incomplete"),
+        ("AAAAAAAAAAAAAAAAAAAA\n", "AAAAAAAAAAAAAAAAAAAAAAAAAAAA\n", "incomplete"),
+        ("AAAAAAAAAAAAAAAAAAAA\n", "AAAAAAAAAAAAAAAAAAA\n", "does not decode"),
+    ],
+)
+def test_a_host_key_is_a_whole_public_key(fleet: Path, edit: Edit, old: str, new: str, found: str) -> None:
+    edit((old, new))
+    [failure] = failures_of(fleet)
+    assert (failure.code, failure.where.rpartition(" ")[2]) == ("spec.host_key", "connection.host_key")
+    assert found in failure.found
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa", "ecdsa"])
+def test_keys_as_ssh_makes_them_are_accepted(tmp_path: Path, kind: str) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(tmp_path / "k")], check=True)
+    assert publickey.problem(" ".join((tmp_path / "k.pub").read_text().split()[:2])) == ""
+
+
+@pytest.mark.parametrize(
+    ("pair", "close"), [(("engine: production", "engine: producton"), "production"), (("image: b300", "image: b3000"), "b300")]
+)
+def test_an_engine_or_image_that_is_not_there_is_told_with_those_that_are(
+    fleet: Path, edit: Edit, pair: tuple[str, str], close: str
+) -> None:
+    edit(pair)
+    [failure] = commands.check([fleet]).failures
+    assert (close in failure.expected, failure.next) == (True, f"did you mean {close!r}?")
 
 
 def test_a_port_is_opened_to_the_world_only_by_saying_so(fleet: Path, edit: Edit) -> None:

@@ -13,7 +13,8 @@ from kit.spec.model import Connection, HostSpec
 from kit.spec.propose import propose
 from tests.hosts.build import case, cases, facts
 
-CONNECTION = Connection(address="192.0.2.20", port=2222, user="ops", host_key="ssh-ed25519 " + "A" * 68)
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43
+CONNECTION = Connection(address="192.0.2.20", port=2222, user="ops", host_key=KEY)
 A_PERSONS = {"memory.hicache.device_pool_gib", "image", "engine"}
 """Never on a host: how the engine will be run."""
 
