@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +53,7 @@ def run(target: Target, host_dir: Path) -> Outside:
     Raises KitError(TIMEOUT) after ``TIMEOUT_S``, KitError(INTERNAL) when pytest itself broke or the record has no room.
     """
     junit, log = host_dir / OUTSIDE, host_dir / "outside.log"
-    where = f"{target.spec.name}: outside suite"
+    where = f"{target.spec.name}: seen from outside"
     command = [
         sys.executable, "-m", "pytest", str(SUITE), "-q", "-p", "no:cacheprovider",
         "--rootdir", str(SUITE), f"--record={host_dir}", f"--junitxml={junit}",
@@ -88,28 +87,26 @@ def run(target: Target, host_dir: Path) -> Outside:
 
 
 def judged(cases: Sequence[OutsideCase], where: str, log: Path) -> Outside:
-    """The cases with a failure for each that failed. Pure."""
-    step = f"read {log}; when the plan keeps what this asserts, one of the two is wrong: report it with the record"
+    """The cases with a failure for each that failed, or one when nothing was asserted at all. Pure."""
+    step = f"where the plan says so too, mend it there; else one of the two is wrong: report it with {log}"
     failures = [
-        failure(f"outside.{case.name}", where, "as planned", case.message or "failed", step)
+        failure(
+            f"outside.{case.name}", f"{where}: {case.what}" if case.what else where, case.expected or "as planned",
+            case.found or case.message or "failed", step,
+        )
         for case in cases
         if case.outcome == "failed"
-    ]
+    ]  # fmt: skip
+    if not failures and all(case.outcome == "skipped" for case in cases):
+        failures = [failure("outside.nothing", where, "something asserted", "everything skipped", f"read {log}")]
     return Outside(tuple(cases), tuple(failures))
 
 
-def merge_junit(host_dirs: Sequence[Path], destination: Path) -> None:
-    """One JUnit file from each host's, suites named by host. Raises KitError(INTERNAL, ``junit.write``)."""
-    merged = ElementTree.Element("testsuites")
-    for folder in host_dirs:
-        source = folder / OUTSIDE
-        if source.is_file():
-            for suite in ElementTree.parse(source).getroot().iter("testsuite"):  # noqa: S314 - our own pytest's
-                suite.set("name", folder.name)
-                merged.append(suite)
+def write_junit(document: bytes, destination: Path) -> None:
+    """Raises KitError(INTERNAL, ``junit.write``)."""
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        ElementTree.ElementTree(merged).write(destination, encoding="utf-8", xml_declaration=True)
+        destination.write_bytes(document)
     except OSError as error:
         found = error.strerror or str(error)
         raise KitError(

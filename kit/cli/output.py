@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import PurePath
 from typing import Any
 
@@ -58,12 +59,22 @@ def _plain(value: object) -> object:
 def failure_lines(outcome: Outcome) -> list[str]:
     """For the terminal: each failure once, the host named when its text does not, nothing in it that acts on a terminal. What
     the shown plan refuses is only counted: the plan says it better, and twice is a wall."""
-    lines = [failure.text() for failure in outcome.failures]
+    lines = [failure.text() for failure in _one_next(outcome.failures)]
     for name, host in outcome.hosts.items():
         refused = [f for f in host.failures if outcome.text and f.code.startswith("plan.")]
         if refused:
             lines.append(
                 f"{name}: refused for {len(refused)} reason{'s' * (len(refused) > 1)}, shown with the plan; nothing was applied"
             )
-        lines += [f.text() if f.where.startswith(name) else f"{name}: {f.text()}" for f in host.failures if f not in refused]
+        left = _one_next([f for f in host.failures if f not in refused])
+        lines += [f.text() if f.where.startswith(name) else f"{name}: {f.text()}" for f in left]
     return list(dict.fromkeys(one_line(line) for line in lines))
+
+
+def _one_next(failures: Sequence[Failure]) -> list[Failure]:
+    """A next step that several in a row share is told with the last of them."""
+    each = list(dict.fromkeys(failures))
+    return [
+        one.model_copy(update={"next": ""}) if later is not None and later.next == one.next else one
+        for one, later in zip_longest(each, each[1:])
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -86,6 +87,21 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
+def said(message: str) -> str:
+    """A test's message for people: its first line, without pytest's words around it and Python's names of objects."""
+    first = message.partition("\n")[0]
+    wrapped = re.fullmatch(r'failed on \w+ with "(.*?)"?', first)
+    plain = re.sub(r"^(?:AssertionError|Failed)(?:: |$)", "", wrapped[1] if wrapped else first)
+    return re.sub(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>", r"\1", plain)
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return float(text or "0")
+    except ValueError:
+        return 0.0
+
+
 def outside_cases(path: Path, problems: list[str]) -> tuple[OutsideCase, ...]:
     """What the outside suite's JUnit file says; nothing when there is none."""
     try:
@@ -100,11 +116,13 @@ def outside_cases(path: Path, problems: list[str]) -> tuple[OutsideCase, ...]:
         bad = next((child for child in case if child.tag in ("failure", "error")), None)
         skipped = case.find("skipped")
         told = bad if bad is not None else skipped
-        message = (told.get("message") or "") if told is not None else ""
+        message = said(told.get("message") or "") if told is not None else ""
         outcome: Literal["passed", "failed", "skipped"] = (
             "failed" if bad is not None else "skipped" if skipped is not None else "passed"
         )
-        cases.append(OutsideCase(case.get("name") or "", outcome, message.partition("\n")[0]))
+        parts = {name: value for item in case.iter("property") if (name := item.get("name")) and (value := item.get("value"))}
+        values = {key: parts.get(key, "") for key in ("what", "expected", "found")}
+        cases.append(OutsideCase(case.get("name") or "", outcome, message, **values, seconds=_seconds(case.get("time"))))
     return tuple(cases)
 
 

@@ -117,6 +117,12 @@ class OutsideCase:
     name: str
     outcome: Literal["passed", "failed", "skipped"]
     message: str = ""
+    """Why it did not pass, in one sentence."""
+    what: str = ""
+    """What is not as it must be; with ``expected`` and ``found``. Empty when the assertion itself broke."""
+    expected: str = ""
+    found: str = ""
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,9 @@ def _by_code(exit_code: int, host: HostRecord, plan: Plan | None) -> Verdict:
     if exit_code == 3:
         return Verdict("pending", "change pending", note)
     failures = host_failures(host, ())
-    if exit_code != 4 and failures:
+    if failures and all(f.code.startswith("outside.test_") for f in failures):
+        note = f"{note}; seen from outside: {len(failures)} failed"
+    elif exit_code != 4 and failures:
         note = short(failures[0])
     return Verdict("bad", words.outcome(exit_code), note)
 

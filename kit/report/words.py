@@ -19,7 +19,7 @@ _OUTCOMES: Mapping[int, str] = {
     2: "usage or spec error",
     3: "change pending",
     4: "refused",
-    5: "gate failed",
+    5: "check failed",
     6: "timeout",
     7: "unreachable",
     8: "outcomes differ",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from testinfra.host import Host
 from kit.apply.ssh import ssh_options
 from kit.plan.model import Plan, Step
 from kit.spec.model import HostSpec
+from tests.host.promise import Broken, holds
 
 HERE = Path(__file__).resolve().parent
 
@@ -31,6 +33,18 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Part of ``invoke verify``, not of the default test run: it needs a host and its record."""
     inside = collection_path != HERE / "conftest.py" and HERE in collection_path.parents
     return True if inside and config.getoption("--record", None) is None else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A promise that is not kept is told by its values, not by a traceback."""
+    report = yield
+    if call.excinfo is not None and isinstance(call.excinfo.value, Broken):
+        report.longrepr = str(call.excinfo.value)
+        report.user_properties.extend(call.excinfo.value.parts.items())
+    return report
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +77,7 @@ def steps(plan: Plan) -> dict[str, Step]:
 def assignment(record: Path) -> dict[str, Any]:
     """Who sits on which CPUs."""
     files = sorted(record.glob("assignment*.json"), key=lambda path: path.stat().st_mtime_ns)
-    assert files, "the record holds no assignment: the fast cores of this host are not decided"
+    holds(bool(files), "who sits on which cores", "decided", "not decided: the plan says what of the fast cores is not known")
     found: dict[str, Any] = json.loads(files[-1].read_text())
     return found
 

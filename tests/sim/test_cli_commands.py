@@ -122,8 +122,13 @@ def test_what_was_asked_for_as_files_is_there_and_the_host_is_as_it_was(
     verified = call("verify", "--host", node, "--junit", str(junit))
     assert verified.code == 5, "a failed outside suite outranks what is only to change"
     outside = verified.document["result"]["hosts"][node]["outside"]
-    suite = next(ElementTree.parse(junit).getroot().iter("testsuite"))
-    assert suite.get("name") == node
+    suites = {suite.get("name"): suite for suite in ElementTree.parse(junit).getroot().iter("testsuite")}
+    planned, suite = suites[f"{node}.plan"], suites[f"{node}.outside"]
+    assert sorted(case.get("name") for case in planned) == sorted(
+        step["id"] for step in verified.document["result"]["hosts"][node]["steps"]
+    )
+    assert len(list(planned.iter("failure"))) == len(verified.steps(node)) > 0
+    assert not any("object at 0x" in line or line.startswith("Assert") for line in junit.read_text().splitlines())
     assert outside["failed"] == len(list(suite.iter("failure"))) + len(list(suite.iter("error"))) > 0
     assert len(list(suite.iter("testcase"))) == sum(outside.values())
     assert look(on_host, node) == before

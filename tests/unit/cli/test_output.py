@@ -23,3 +23,10 @@ def test_each_failure_once_and_refusals_of_a_shown_plan_only_counted() -> None:
         "b: refused for 2 reasons, shown with the plan; nothing was applied",
     ]
     assert len(failure_lines(Outcome("plan", hosts))) == 3
+
+
+def test_a_next_step_that_failures_share_is_told_once() -> None:
+    same = [failure(f"outside.test_{i}", f"node: {i}", "x", "y", "read the log") for i in range(3)]
+    other = failure("ssh.auth", "node", "x", "y", "allow the key")
+    lines = failure_lines(Outcome("verify", {"node": HostOutcome(5, failures=(*same, other))}))
+    assert [line.partition(". Next: ")[2] for line in lines] == ["", "", "read the log", "allow the key"]
