@@ -43,7 +43,7 @@ def pytest_runtest_makereport(
     report = yield
     if call.excinfo is not None and isinstance(call.excinfo.value, Broken):
         report.longrepr = str(call.excinfo.value)
-        report.user_properties.extend(call.excinfo.value.parts.items())
+        item.user_properties.extend(call.excinfo.value.parts.items())
     return report
 
 

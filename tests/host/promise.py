@@ -30,8 +30,10 @@ def same(what: str, expected: object, found: object) -> None:
 def words(host: Host, *argv: str) -> str:
     """Output of a command that must succeed; arguments are quoted by testinfra."""
     done = host.run(" ".join(["%s"] * len(argv)), *argv)
-    last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:]
-    holds(done.rc == 0, f"`{' '.join(argv)[:120]}`", "exit 0", ": ".join([f"exit {done.rc}", *last]))
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    # nft says what is wrong first and then draws where; most others say it last.
+    why = [line for line in said if line.startswith("Error")][:1] or said[-1:]
+    holds(done.rc == 0, f"`{' '.join(argv)[:120]}`", "exit 0", ": ".join([f"exit {done.rc}", *why]))
     return str(done.stdout).rstrip("\r\n")
 
 

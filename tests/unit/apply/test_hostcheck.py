@@ -32,7 +32,8 @@ def seats():
 
 class Host:
     def run(self, *words):
-        class Done: rc, stdout, stderr = 1, "", "warning\\nNo such file\\n"
+        class Done:
+            rc, stdout, stderr = 1, "", "Error: No such file\\nlist table\\n  ^^^\\n"
         return Done
 
 def test_power(): same("power limit of GPU 3", "1100 W", "900 W")
@@ -80,7 +81,7 @@ def test_a_promise_that_is_not_kept_is_told_by_its_values_and_not_in_pythons_wor
     assert [(f.where.removeprefix("node: seen from outside"), f.expected, f.found) for f in found.failures] == [
         (": power limit of GPU 3", "1100 W", "900 W"),
         (": who sits where", "decided", "not decided"),
-        (": `nft list`", "exit 0", "exit 1: No such file"),
+        (": `nft list`", "exit 0", "exit 1: Error: No such file"),
         ("", "as planned", "assert Host is None"),
     ]
     assert found.cases[0].message == "power limit of GPU 3: expected 1100 W, found 900 W"
