@@ -19,8 +19,7 @@ from kit.outcome import Outcome
 from kit.record import read
 from kit.record.model import REPORT
 from kit.sim import flow as sim
-from kit.spec.load import load_fleets
-from kit.spec.select import select
+from kit.spec.pick import pick
 
 HOSTS = ("demo-a", "demo-b")
 TOGETHER = ",".join(HOSTS)
@@ -60,7 +59,7 @@ def _act(title: str, words: Sequence[str], expect: int) -> float:
 
 def _sabotage(name: str) -> None:
     """Break the host by hand, as a person with a root shell would."""
-    (target,) = select(load_fleets(paths.fleet_dirs()), name)
+    (target,) = pick(name)
     remote = Remote(target.spec.connection, name)
     _say(f"\n=== Someone breaks {name} by hand\n# ssh {name}{SABOTAGE.rstrip()}")
     done = remote.run(remote.privileged(["sh", "-s"]), SABOTAGE.encode(), 60.0)

@@ -32,8 +32,7 @@ from kit.plan.wanted import wanted
 from kit.record.model import EVENTS, OutsideCase
 from kit.record.store import Run
 from kit.report import cases, metrics, text
-from kit.spec.load import load_fleets
-from kit.spec.select import targets as all_targets
+from kit.spec.load import load_usable
 from kit.spec.target import Target
 from kit.work import Work, each, finish, forks, locked, recorded, remote
 
@@ -137,7 +136,8 @@ def drift(targets: Sequence[Target], textfile: Path | None = None, verbose: bool
     outcome = plan(targets, verbose, task="drift")
     if textfile is None:
         return outcome
-    known = all_targets(load_fleets(paths.fleet_dirs()))
+    # A host whose file somebody is editing is not gone.
+    known = {name for reading in load_usable(paths.fleet_dirs()) for name in (*reading.fleet.hosts, *reading.broken)}
     return _besides(outcome, lambda: metrics.write(textfile, outcome, known=known))
 
 

@@ -52,9 +52,9 @@ def command(
             del options["format"]
             if not hosts:
                 return function(**options)
-            from kit.spec.pick import pick
+            from kit.spec.pick import on_hosts
 
-            return function(pick(options.pop("host")), **options)
+            return on_hosts(options.pop("host"), lambda targets: function(targets, **options))
 
         keyword = inspect.Parameter.KEYWORD_ONLY
         shown = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_ONLY)]

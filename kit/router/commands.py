@@ -37,7 +37,7 @@ from kit.router.flow import Pool, Timeline
 from kit.router.host import HostNode
 from kit.router.model import RouterFile, State, Worker
 from kit.spec.load import load_document
-from kit.spec.pick import pick
+from kit.spec.pick import on_hosts
 from kit.spec.target import Target
 from kit.work import Work, each, finish, forks, recorded, remote
 
@@ -183,7 +183,7 @@ def smoke_any(host: str, url: str, profile: str, engine_log: str, only: str, jun
         )
     if url:
         return smoke_url(url, profile, engine_log, only, junit_file)
-    return smoke(pick(host), gates_named(only), junit_file)
+    return on_hosts(host, lambda targets: smoke(targets, gates_named(only), junit_file))
 
 
 def smoke(targets: Sequence[Target], only: tuple[GateName, ...], junit_file: Path | None) -> Outcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -170,11 +170,25 @@ def covers_everyone(port: PortAccess) -> str:
     return next((str(n) for n in merged if n.prefixlen == 0), "")
 
 
-def check_lock(lock: Lock, hosts: Mapping[str, HostSpec]) -> list[Finding]:
-    """Every package that a host holds or installs must have a line in the lock, if only ``null``."""
+def packages(spec: HostSpec) -> tuple[str, ...]:
+    """What a host holds or installs: each needs a line in the lock."""
+    return tuple(dict.fromkeys((*spec.packages.hold, *spec.gpus.driver.packages)))
+
+
+def check_name(key: str, value: str, known: Sequence[str]) -> list[Finding]:
+    """``engine`` and ``image`` name what is declared elsewhere."""
+    if value in known:
+        return []
+    close = difflib.get_close_matches(value, known, n=1)
+    step = f"did you mean {close[0]!r}?" if close else f"name one, or add the {key}"
+    return [Finding((key,), f"spec.unknown_{key}", f"one of {', '.join(known) or 'none yet'}", repr(value), step)]
+
+
+def check_lock(lock: Lock, wanted: Mapping[str, Sequence[str]]) -> list[Finding]:
+    """Every package of ``wanted`` (host -> its packages) must have a line in the lock, if only ``null``."""
     users: dict[str, list[str]] = {}
-    for name, spec in sorted(hosts.items()):
-        for package in dict.fromkeys((*spec.packages.hold, *spec.gpus.driver.packages)):
+    for name, all_ in sorted(wanted.items()):
+        for package in all_:
             if package not in lock.packages:
                 users.setdefault(package, []).append(name)
     return [
@@ -207,16 +221,16 @@ def check_fleet(file: FleetFile, hosts: Mapping[str, HostSpec]) -> list[Finding]
     return out
 
 
-def check_addresses(hosts: Mapping[str, HostSpec]) -> dict[str, Finding]:
-    """Hosts that share address and port with an earlier one: host name -> finding."""
+def check_addresses(hosts: Mapping[str, HostSpec]) -> dict[str, tuple[str, Finding]]:
+    """Hosts that share address and port with an earlier one: host name -> that one, and the finding."""
     seen: dict[tuple[str, int], str] = {}
-    out: dict[str, Finding] = {}
+    out: dict[str, tuple[str, Finding]] = {}
     for name, spec in sorted(hosts.items()):
         place = (spec.connection.address.lower(), spec.connection.port)
         if place in seen:
             found = f"{place[0]}:{place[1]}, which is {seen[place]}"
-            out[name] = Finding(
-                ("connection", "address"), "spec.duplicate_address", "an address of its own", found, "correct one of them"
-            )
+            step = "correct one of them"
+            finding = Finding(("connection", "address"), "spec.duplicate_address", "an address of its own", found, step)
+            out[name] = (seen[place], finding)
         seen.setdefault(place, name)
     return out

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from kit.engine.load import folders, load_all, names
 from kit.errors import ExitCode, Failure, KitError, failure
 from kit.outcome import Outcome
 from kit.spec import schema
-from kit.spec.load import load_examples, load_fleet, shown
+from kit.spec.load import load_examples, shown, survey
 from kit.spec.model import Fleet, HostSpec
 from kit.spec.select import groups, targets
 
@@ -22,14 +21,16 @@ def check(directories: Sequence[Path]) -> Outcome:
     fleets: list[Fleet] = []
     examples: dict[str, dict[str, HostSpec]] = {}
     failures: list[Failure] = []
+    known = known_names()
     for directory in directories:
+        fleet, found = survey(directory, known)
+        failures += found
+        if fleet is None:
+            continue
+        fleets.append(fleet)
+        failures += load_all([directory])[1]
         try:
-            fleet = load_fleet(directory)
-            fleets.append(fleet)
-            failures += load_all([directory])[1]
-            failures += _names(fleet, "hosts", fleet.hosts)
-            examples[fleet.directory] = load_examples(fleet)
-            failures += _names(fleet, "examples", examples[fleet.directory])
+            examples[fleet.directory] = load_examples(fleet, known)
         except KitError as error:
             failures += error.failures
     try:
@@ -65,19 +66,10 @@ def _more(examples: Sequence[str]) -> str:
     return f"; {_valid('example', examples)}" if examples else ""
 
 
-def _names(fleet: Fleet, kind: str, specs: Mapping[str, HostSpec]) -> list[Failure]:
-    """Engines and images are named by a host's file and declared elsewhere."""
+def known_names() -> dict[str, tuple[str, ...]]:
+    """``engine`` and ``image`` -> the names that a host may choose from."""
     images = sorted(path.parent.name for path in (paths.ROOT / "images").glob("*/image.yml"))
-    out = []
-    for name, spec in specs.items():
-        file = shown(Path(fleet.directory) / kind / f"{name}.yml")
-        for key, chosen, known in (("engine", spec.engine, names(folders())), ("image", spec.image, images)):
-            if chosen not in known:
-                expected = f"one of {', '.join(known)}"
-                close = difflib.get_close_matches(chosen, known, n=1)
-                step = f"did you mean {close[0]!r}?" if close else f"name one, or add the {key}"
-                out.append(failure(f"spec.unknown_{key}", f"{file} {key}", expected, repr(chosen), step))
-    return out
+    return {"engine": tuple(names(folders())), "image": tuple(images)}
 
 
 def write_schemas(folder: Path, check_only: bool) -> Outcome:

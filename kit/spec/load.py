@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -20,6 +20,8 @@ from kit.spec.model import Fleet, FleetFile, HostSpec, Lock
 from kit.spec.select import targets
 
 M = TypeVar("M", bound=BaseModel)
+Names = Mapping[str, Sequence[str]]
+"""``engine`` and ``image`` -> the names that there are."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,34 @@ def shown(path: Path) -> str:
         return str(path)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A fleet folder as far as it can be used: one host's bad file does not take the others with it."""
+
+    fleet: Fleet
+    """Of the hosts whose files are valid. Groups may name others too."""
+    broken: Mapping[str, tuple[Failure, ...]]
+    """Host (its file's name without ``.yml``) -> what is wrong with it."""
+
+
+def load_usable(directories: Sequence[Path]) -> list[Reading]:
+    """Read several fleet folders for work on some of their hosts.
+
+    Raises KitError(USAGE) with what concerns every host: ``fleet.yml``, ``lock.yml``, a folder, one name in two fleets.
+    """
+    found, failures = [], list[Failure]()
+    for directory in directories:
+        contents = _read_fleet(directory)
+        failures += contents.whole
+        found += [] if contents.reading is None else [contents.reading]
+    if failures:
+        raise KitError(failures, ExitCode.USAGE)
+    targets([reading.fleet for reading in found])
+    return found
+
+
 def load_fleets(directories: Sequence[Path]) -> list[Fleet]:
-    """Read several fleet folders.
+    """Read several fleet folders, all or nothing.
 
     Raises KitError(USAGE) with the failures of all, also when two have a host of one name.
     """
@@ -59,33 +87,94 @@ def load_fleets(directories: Sequence[Path]) -> list[Fleet]:
 
 
 def load_fleet(directory: Path) -> Fleet:
-    """Read one fleet folder. Raises KitError(USAGE) with every failure found in it."""
+    """Read one fleet folder, all or nothing. Raises KitError(USAGE) with every failure found in it."""
+    contents = _read_fleet(directory)
+    if contents.failures or contents.reading is None:
+        raise KitError(contents.failures, ExitCode.USAGE)
+    return contents.reading.fleet
+
+
+def survey(directory: Path, known: Names) -> tuple[Fleet | None, list[Failure]]:
+    """For ``fleet.check``: what of a fleet folder is valid (None when nothing can be), and every failure in it, in one round."""
+    contents = _read_fleet(directory)
+    named = [f for read in contents.reads.values() for f in _named(read, known)]
+    return (contents.reading.fleet if contents.reading else None), [*contents.failures, *named]
+
+
+def _named(read: _Read[HostSpec], known: Names) -> list[Failure]:
+    """Judged from the text, so that a file with other faults tells this one at once."""
+    out = []
+    for key, names in known.items():
+        value = read.document.value.get(key) if isinstance(read.document.value, dict) else None
+        if isinstance(value, str) and not any(f.where.endswith(f" {key}") for f in read.failures):
+            out += [_place(read, finding) for finding in check.check_name(key, value, names)]
+    return out
+
+
+def _packages(read: _Read[HostSpec]) -> tuple[str, ...]:
+    """Judged from the text where it has other faults."""
+    if read.value is not None:
+        return check.packages(read.value)
+    hold = read.document.value
+    for key in ("packages", "hold"):
+        hold = hold.get(key) if isinstance(hold, dict) else None
+    return tuple(dict.fromkeys(one for one in hold if isinstance(one, str))) if isinstance(hold, list) else ()
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """All that a fleet folder holds."""
+
+    reading: Reading | None
+    whole: list[Failure]
+    """Failures that concern every host."""
+    failures: list[Failure]
+    """All that there are."""
+    reads: Mapping[str, _Read[HostSpec]]
+
+
+def _read_fleet(directory: Path) -> _Contents:
     problem = _no_folder(directory)
     if problem is not None:
-        raise KitError(
-            failure("spec.no_fleet", shown(directory), "a fleet folder", problem, "create it, or set B300KIT_FLEET"),
-            ExitCode.USAGE,
-        )
+        none = failure("spec.no_fleet", shown(directory), "a fleet folder", problem, "create it, or set B300KIT_FLEET")
+        return _Contents(None, [none], [none], {})
     file = _read(directory, directory / "fleet.yml", FleetFile)
     lock = _read(directory, directory / "lock.yml", Lock)
-    failures: list[Failure] = []
-    reads: dict[str, _Read[HostSpec]] = {}
-    for path in _host_files(directory / "hosts", failures):
-        reads[path.stem] = _read_host(directory, path)
+    strays: list[Failure] = []
+    reads = {path.stem: _read_host(directory, path) for path in _host_files(directory / "hosts", strays)}
     hosts = {stem: read.value for stem, read in reads.items() if read.value is not None}
-    failures += [*file.failures, *lock.failures, *(f for read in reads.values() for f in read.failures)]
-    for stem, finding in check.check_addresses(hosts).items():
-        failures.append(_place(reads[stem], finding))
+    broken = {stem: list(read.failures) for stem, read in reads.items() if read.failures or read.value is None}
+    unlocked: list[Failure] = []
     if lock.value is not None:
-        failures.extend(_place(lock, finding) for finding in check.check_lock(lock.value, hosts))
+        wanted = {stem: _packages(read) for stem, read in reads.items()}
+        unlocked = [_place(lock, finding) for finding in check.check_lock(lock.value, wanted)]
+        for stem, packages in wanted.items():
+            for finding in check.check_lock(lock.value, {stem: packages}):
+                broken.setdefault(stem, []).append(_place(lock, finding))
+    doubles: list[Failure] = []
+    for stem, (other, finding) in check.check_addresses(hosts).items():
+        doubles.append(_place(reads[stem], finding))
+        # Which of the two is wrong nobody can tell from here.
+        for name in (stem, other):
+            broken.setdefault(name, []).append(doubles[-1])
+    grouped: list[Failure] = []
     if file.value is not None:
         # A host whose file is broken is told about there, not once more as an unknown member of its group.
+        untyped = {repr(stem) for stem, read in reads.items() if read.value is None}
         findings = check.check_fleet(file.value, hosts)
-        broken = {repr(stem) for stem, read in reads.items() if read.value is None}
-        failures.extend(_place(file, f) for f in findings if not (f.code == "spec.unknown_host" and f.found in broken))
-    if failures or file.value is None or lock.value is None:
-        raise KitError(failures, ExitCode.USAGE)
-    return Fleet(directory=str(directory), file=file.value, lock=lock.value, hosts=hosts)
+        grouped = [_place(file, f) for f in findings if not (f.code == "spec.unknown_host" and f.found in untyped)]
+    folder = [f for f in strays if f.code != "spec.file_name"]
+    for stray in (f for f in strays if f.code == "spec.file_name"):
+        broken.setdefault(Path(stray.found).stem, []).append(stray)
+    whole = [*folder, *file.failures, *lock.failures, *grouped]
+    own = [f for read in reads.values() for f in read.failures]
+    failures = [*strays, *file.failures, *lock.failures, *own, *doubles, *unlocked, *grouped]
+    if file.value is None or lock.value is None:
+        return _Contents(None, whole, failures, reads)
+    valid = {stem: spec for stem, spec in hosts.items() if stem not in broken}
+    fleet = Fleet(directory=str(directory), file=file.value, lock=lock.value, hosts=valid)
+    reading = Reading(fleet, {stem: tuple(why) for stem, why in broken.items()})
+    return _Contents(reading, whole, failures, reads)
 
 
 def load_host(path: Path) -> HostSpec:
@@ -96,7 +185,7 @@ def load_host(path: Path) -> HostSpec:
     return read.value
 
 
-def load_examples(fleet: Fleet) -> dict[str, HostSpec]:
+def load_examples(fleet: Fleet, known: Names) -> dict[str, HostSpec]:
     """The files of ``examples/``: there to be copied, held to all that a host's file is held to, and selected by nothing.
 
     Raises KitError(USAGE) with every failure in them.
@@ -105,7 +194,9 @@ def load_examples(fleet: Fleet) -> dict[str, HostSpec]:
     reads = {path.stem: _read_host(directory, path) for path in _host_files(directory / "examples", failures)}
     for stem, read in reads.items():
         if read.value is not None:
-            read.failures.extend(_place(read, finding) for finding in check.check_lock(fleet.lock, {stem: read.value}))
+            wanted = {stem: check.packages(read.value)}
+            read.failures.extend(_place(read, finding) for finding in check.check_lock(fleet.lock, wanted))
+        read.failures.extend(_named(read, known))
     failures += [f for read in reads.values() for f in read.failures]
     if failures:
         raise KitError(failures, ExitCode.USAGE)

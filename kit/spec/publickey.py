@@ -30,7 +30,8 @@ def problem(text: str) -> str:
 
 def _fields(blob: bytes) -> list[bytes]:
     """The fields; empty when the lengths do not add up to the whole."""
-    fields, place = [], 0
+    fields: list[bytes] = []
+    place = 0
     while place < len(blob):
         size = int.from_bytes(blob[place : place + 4], "big")
         end = place + 4 + size

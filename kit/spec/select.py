@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kit.errors import ExitCode, Failure, KitError, failure
@@ -45,8 +45,18 @@ def select(fleets: Sequence[Fleet], expression: str) -> list[Target]:
 
     Raises KitError(USAGE) naming every unknown part, and when nothing is selected.
     """
-    by_name, by_group = targets(fleets), groups(fleets)
-    clash = sorted(set(by_name) & set(by_group))
+    return choose(fleets, expression, ())[0]
+
+
+def choose(fleets: Sequence[Fleet], expression: str, broken: Collection[str]) -> tuple[list[Target], list[str]]:
+    """As :func:`select`, and apart from them the chosen ones of ``broken``: hosts there are, whose files cannot be used.
+
+    Raises KitError(USAGE) as :func:`select` does.
+    """
+    by_group = groups(fleets)
+    by_name = {name: target for name, target in targets(fleets).items() if name not in broken}
+    names = [*by_name, *broken]
+    clash = sorted(set(names) & set(by_group))
     if clash:
         problems = [
             failure("spec.group_name", "--host", "a name of its own", f"{name!r} is a host and a group", "rename the group")
@@ -54,28 +64,28 @@ def select(fleets: Sequence[Fleet], expression: str) -> list[Target]:
         ]
         raise KitError(problems, ExitCode.USAGE)
     parts = [part.strip() for part in expression.split(",") if part.strip()]
-    chosen: dict[str, Target] = {}
+    chosen: list[str] = []
     unknown: list[Failure] = []
     for part in parts:
         if part == "all":
-            chosen |= {name: target for name, target in by_name.items() if name not in chosen}
-        elif part in by_name:
-            chosen.setdefault(part, by_name[part])
+            chosen += names
+        elif part in names:
+            chosen.append(part)
         elif part in by_group:
-            for name in by_group[part]:
-                chosen.setdefault(name, by_name[name])
+            chosen += by_group[part]
         else:
-            unknown.append(_unknown(part, [*by_name, *by_group, "all"]))
+            unknown.append(_unknown(part, [*names, *by_group, "all"]))
     if unknown:
         raise KitError(unknown, ExitCode.USAGE)
     if not chosen:
         found = repr(expression) if not parts else f"{expression!r}, which holds no host"
-        names = ", ".join([*by_name, *by_group]) or "none is declared yet"
+        known = ", ".join([*names, *by_group]) or "none is declared yet"
         raise KitError(
-            failure("cli.no_host", "--host", f"a host or group ({names})", found, "name one, or add one with fleet.init"),
+            failure("cli.no_host", "--host", f"a host or group ({known})", found, "name one, or add one with fleet.init"),
             ExitCode.USAGE,
         )
-    return list(chosen.values())
+    once = list(dict.fromkeys(chosen))
+    return [by_name[name] for name in once if name in by_name], [name for name in once if name not in by_name]
 
 
 def _unknown(part: str, names: Sequence[str]) -> Failure:

@@ -96,6 +96,54 @@ def test_hosts_and_their_exit(invoke: Invoke, three_hosts: str, words: list[str]
         assert len(document["failures"]) == len(document["hosts"]) - 1
 
 
+@pytest.mark.parametrize(
+    ("words", "code", "worked"),
+    [
+        (["--host", "a"], 0, ["a"]),
+        (["--host", "b"], 2, []),
+        (["--host", "few"], 8, ["a"]),
+        (["--host", "c,b"], 8, ["c"]),
+        (["--host", "all"], 8, ["a", "c"]),
+    ],
+)
+@pytest.mark.parametrize("fault", ["half-filled", "no lock line", "not YAML"])
+def test_one_hosts_bad_file_ends_that_host_alone(
+    invoke: Invoke, three_hosts: str, words: list[str], code: int, worked: list[str], fault: str
+) -> None:
+    bad = Path(three_hosts, "hosts/b.yml")
+    text = bad.read_text()
+    old, new = {
+        "half-filled": ("sms: 148", "sms: null"),
+        "no lock line": ("    - docker.io\n", "    - docker.io\n    - not-in-the-lock\n"),
+        "not YAML": ("connection:", "connection: ["),
+    }[fault]
+    assert old in text
+    bad.write_text(text.replace(old, new, 1))
+    told = invoke("hosts", *words, "--format", "json", B300KIT_FLEET=three_hosts)
+    document = told.document
+    ends = {name: end["exit_code"] for name, end in document["result"].get("hosts", {}).items()}
+    # The planted task ends well on the first host, with 3 on the second.
+    assert [name for name in ends if name != "b"] == worked
+    assert ends.get("b", 2) == 2
+    assert told.code == code
+    assert ("not usable, and not meant here: b" in told.err) == (code == 0)
+    told_of_b = any("b.yml" in f["where"] or "b needs it" in f["found"] for f in document["failures"])
+    assert told_of_b == (code != 0)
+
+
+def test_a_file_of_another_name_costs_only_the_host_that_it_was_for(invoke: Invoke, three_hosts: str) -> None:
+    Path(three_hosts, "fleet.yml").write_text("schema_version: 1\n")
+    Path(three_hosts, "hosts/b.yml").rename(Path(three_hosts, "hosts/b.yaml"))
+    assert invoke("hosts", "--host", "a", B300KIT_FLEET=three_hosts).code == 0
+    told = invoke("hosts", "--host", "b", B300KIT_FLEET=three_hosts)
+    assert (told.code, "rename it to b.yml" in told.err) == (2, True)
+
+
+def test_a_bad_lock_concerns_all(invoke: Invoke, three_hosts: str) -> None:
+    Path(three_hosts, "lock.yml").write_text("schema_version: 2\n")
+    assert invoke("hosts", "--host", "a", B300KIT_FLEET=three_hosts).code == 2
+
+
 def test_what_libraries_raise_keeps_all_failures_and_its_code(invoke: Invoke) -> None:
     told = invoke("refuses", "--format", "json")
     assert told.code == 4

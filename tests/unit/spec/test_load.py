@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kit.errors import KitError
-from kit.spec.load import load_examples, load_fleet, load_fleets
+from kit.spec import commands
+from kit.spec.load import load_examples, load_fleet, load_fleets, load_usable
 
 from .conftest import SHIPPED, Edit, example_fleet, failures_of
 
@@ -16,7 +17,7 @@ from .conftest import SHIPPED, Edit, example_fleet, failures_of
 def test_the_shipped_example_is_the_documented_node_and_nobodys_host() -> None:
     fleet = load_fleet(SHIPPED)
     assert fleet.hosts == {}
-    spec = load_examples(fleet)["example"]
+    spec = load_examples(fleet, {})["example"]
     assert (spec.gpus.count, spec.gpus.sms, spec.gpus.compute_capability, spec.gpus.memory_mib) == (4, 148, "10.3", 275040)
     assert (spec.gpus.power_limit_w, spec.gpus.sm_clock_mhz) == (1100, 2032)
     assert (spec.cpu.packages, spec.cpu.physical_cores) == (2, 128)
@@ -162,3 +163,23 @@ def test_two_fleets_with_one_name_are_refused(fleet: Path, tmp_path: Path) -> No
     with pytest.raises(KitError) as caught:
         load_fleets([example_fleet(tmp_path / "other"), fleet])
     assert [failure.code for failure in caught.value.failures] == ["spec.two_fleets"]
+
+
+def test_two_hosts_of_one_address_are_both_unusable_and_a_third_is_not(fleet: Path) -> None:
+    """Which of the two is meant by it cannot be told."""
+    text = (fleet / "hosts/example.yml").read_text()
+    (fleet / "hosts/second.yml").write_text(text.replace("name: example", "name: second"))
+    third = text.replace("name: example", "name: third").replace("192.0.2.10", "192.0.2.11")
+    (fleet / "hosts/third.yml").write_text(third)
+    [reading] = load_usable([fleet])
+    assert (sorted(reading.broken), list(reading.fleet.hosts)) == (["example", "second"], ["third"])
+
+
+def test_fleet_check_tells_lock_engine_and_image_in_the_round_that_tells_the_gaps(fleet: Path, edit: Edit) -> None:
+    edit(
+        ("sms: 148", "sms: null"),
+        ("engine: production", "engine: producton"),
+        ("    - docker.io\n", "    - docker.io\n    - new-driver\n"),
+    )
+    codes = sorted(f.code for f in commands.check([fleet]).failures)
+    assert codes == ["spec.lock_entry", "spec.missing_value", "spec.unknown_engine"]
