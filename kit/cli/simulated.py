@@ -9,7 +9,9 @@ from kit.cli.command import usage
 from kit.errors import Failure
 from kit.outcome import Outcome
 from kit.sim import flow
+from kit.sim.leftovers import told
 from kit.sim.model import Runtime, SimHost
+from kit.sim.places import Places
 from kit.sim.requirements import missing
 
 log = logging.getLogger("kit.sim")
@@ -28,7 +30,8 @@ def up(name: str, profile: str, runtime: str) -> Outcome:
         raise usage("cli.bad_value", "invoke sim.up --runtime", " or ".join(_RUNTIMES), repr(runtime), "use one of these")
     host = flow.up(name, profile, runtime=kind, progress=log.info)
     done = f"booted in {host.seconds:.1f} s" if host.created else "was up already"
-    return Outcome("sim.up", result={"host": host}, text=f"{_line(host)}\n{name} {done}; use it with --host {name}")
+    text = f"{_line(host)}\n{name} {done}; use it with --host {name}\nlog in: {host.login}"
+    return Outcome("sim.up", result={"host": host}, text=text)
 
 
 def down(name: str, everything: bool) -> Outcome:
@@ -37,6 +40,10 @@ def down(name: str, everything: bool) -> Outcome:
         found = "both" if name else "neither"
         raise usage("cli.missing_option", "invoke sim.down", "--name or --all", found, "give one of the two")
     removed = flow.down(name or None, progress=log.info)
+    if name and not removed:
+        there = ", ".join(host.name for host in flow.status()) or "none"
+        step = "give one of these" if there != "none" else "invoke sim.up makes one"
+        raise usage("sim.no_such_host", "invoke sim.down --name", f"one of: {there}", repr(name), step)
     text = "\n".join(f"{one.name} is gone" for one in removed) or "nothing was up"
     return Outcome("sim.down", result={"removed": removed}, text=text)
 
@@ -45,6 +52,9 @@ def status() -> Outcome:
     """Those that are up."""
     hosts = flow.status()
     text = "\n".join(_line(host) for host in hosts) or "no simulated host is up; see `invoke --help sim.up`"
+    lost = [line for line in told(Places.here().cache) if not hosts and not line.startswith("at work")]
+    if lost:
+        text = "\n".join(["no host is known here, but this is left: invoke sim.down --all", *lost])
     return Outcome("sim.status", result={"simulated": hosts}, text=text)
 
 

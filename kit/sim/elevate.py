@@ -61,7 +61,7 @@ def _give_back(places: Places) -> None:
     if "SUDO_UID" not in os.environ:
         return
     uid, gid = int(os.environ["SUDO_UID"]), int(os.environ["SUDO_GID"])
-    mine = [places.cache, places.sim, places.client_key, places.client_key.with_suffix(".pub"), places.fleet]
+    mine = [places.cache, places.sim, places.client_key, places.client_key.with_suffix(".pub"), places.known_hosts, places.fleet]
     mine += places.fleet.rglob("*") if places.fleet.is_dir() else []
     for path in mine:
         if path.exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 from kit import procfs
 from kit.detached import DETACHED
 from kit.errors import ExitCode, KitError, failure
+from kit.files import replace
 from kit.sim import declare, leftovers, states
 from kit.sim.commands import run
 from kit.sim.hardware import profile as profiles
@@ -45,30 +47,36 @@ def describe(places: Places, state: HostState, *, created: bool = False, seconds
         created=created,
         seconds=round(seconds, 2),
         console=str(places.host(state.name).console),
+        login=shlex.join(remote.login(places, state)),
     )
 
 
 def up(places: Places, name: str, profile: str, runtime: Runtime, progress: Progress) -> SimHost:
     """Boot the host unless it runs already. Returns when its sshd answers and its spec is written.
 
-    Raises KitError(USAGE, ``sim.other_profile``) when it runs with another profile, (TIMEOUT, ``sim.boot``) when it
-    does not answer in time; then nothing of it is left.
+    Raises KitError(USAGE, ``sim.other_profile``) when it is there with another profile, running or stopped; (TIMEOUT,
+    ``sim.boot``) when it does not answer in time; then nothing of it is left.
     """
     began = time.monotonic()
     profiles.load(profile)  # a wrong name is said before anything is looked at
     with exclusive(places.sim / "locks" / f"{name}.lock"):
         state = states.read(places, name)
-        if state is not None and states.running(state):
+        if state is not None:
+            alive = states.running(state)
             if (state.profile, state.runtime) != (profile, runtime):
+                there = "up" if alive else "there, stopped,"
+                step = f"--profile {state.profile} --runtime {state.runtime}, or first invoke sim.down --name {name}"
                 raise KitError(
                     failure(
                         "sim.other_profile", f"simulated host {name}", f"profile {profile} on {runtime}",
-                        f"already up with {state.profile} on {state.runtime}", f"invoke sim.down --name {name}",
+                        f"already {there} with {state.profile} on {state.runtime}", step,
                     ),
                     ExitCode.USAGE,
                 )  # fmt: skip
-            _declare(places, None)
-            return describe(places, state)
+            if alive:
+                _declare(places, None)
+                return describe(places, state)
+            progress(f"{name}: had stopped; the same is made again, with a new disk")
         _remove(places, name, state)
         try:
             state = _create(places, name, profile, runtime, progress)
@@ -190,7 +198,9 @@ def _wait(places: Places, state: HostState, patience_s: float) -> None:
 
 def _declare(places: Places, fresh: str | None) -> None:
     with exclusive(places.sim / "locks" / "fleet.lock"):
-        declare.write_fleet(places.fleet, states.read_all(places), places.client_key, fresh)
+        known = states.read_all(places)
+        declare.write_fleet(places.fleet, known, places.client_key, fresh)
+        replace(places.known_hosts, "".join(f"{state.name} {state.host_key}\n" for state in known).encode())
 
 
 def names(places: Places) -> list[str]:

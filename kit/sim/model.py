@@ -56,6 +56,8 @@ class SimHost(_Frozen):
     """What bringing it up took."""
     console: str
     """Log file of the host's console."""
+    login: str
+    """A line for a shell that logs in, with the host's key pinned."""
 
 
 class Removed(_Frozen):

@@ -51,6 +51,11 @@ class Places:
         """Private key of user ``ops`` on every simulated host."""
         return self.sim / "client_key"
 
+    @property
+    def known_hosts(self) -> Path:
+        """Public keys of the hosts that are up, by name, for ssh: a login pins them as the fleet does."""
+        return self.sim / "known_hosts"
+
     def building(self, target: Path) -> Path:
         """Lock file of what is built once and shared; one each, so that nobody waits for a build they do not need."""
         return self.sim / "locks" / f"{target.name}.building"

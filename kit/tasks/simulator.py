@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kit.cli.command import command
 
 if TYPE_CHECKING:
     from kit.outcome import Outcome
+
+
+_PROFILES = sorted(path.stem for path in (Path(__file__).parent.parent / "sim/profiles").glob("*.yml"))
 
 
 @command(help={"keep": "Leave the simulated hosts running, to look around."})
@@ -21,7 +25,7 @@ def demo(keep: bool = False) -> Outcome:
 @command(
     help={
         "name": "What to call it; --host takes it at once.",
-        "profile": "Which hardware, healthy or faulty; see kit/sim/profiles.",
+        "profile": f"Which hardware, healthy or faulty: {', '.join(_PROFILES)}.",
         "runtime": "nspawn (seconds) or qemu (for cpusets, limits, huge pages, NUMA).",
     }
 )

@@ -21,6 +21,7 @@ from kit.sim import flow, leftovers, states
 from kit.sim.machine.cgroups import folders, group_name, machine_layout
 from kit.sim.places import Places, netns, veth
 from kit.spec.model import HostSpec
+from tests.cli import invoke
 
 
 def test_login_sudo_and_a_healthy_system(sim_host, on_host):
@@ -63,6 +64,42 @@ def test_another_profile_under_the_same_name_is_refused(sim_host):
         flow.up(name, "mig-on")
     assert caught.value.exit_code is ExitCode.USAGE
     assert "sim.down" in caught.value.failures[0].next
+
+
+def test_a_stopped_host_is_not_silently_made_another(fresh_sim_host, on_host):
+    name = fresh_sim_host("low-ram")
+    on_host(name, "sudo systemctl poweroff", check=False)
+    deadline = time.monotonic() + 60
+    while states.running(states.read(Places.here(), name)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    with pytest.raises(KitError) as caught:
+        flow.up(name)
+    told = caught.value.failures[0]
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert told.found == "already there, stopped, with low-ram on nspawn"
+    assert "--profile low-ram" in told.next
+    again = flow.up(name, "low-ram")
+    assert (again.created, again.profile) == (True, "low-ram")
+
+
+def test_the_login_line_works_as_it_is_told_and_only_with_the_hosts_own_key(sim_host):
+    name = sim_host("b300-4")
+    told = invoke("sim.up", "--name", name)
+    line = told.document["result"]["host"]["login"]
+    done = subprocess.run(["sh", "-c", f"{line} -o BatchMode=yes hostname"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"{name}\n"), done.stderr
+    other = line.replace(f"HostKeyAlias={name}", "HostKeyAlias=another")
+    done = subprocess.run(["sh", "-c", f"{other} -o BatchMode=yes true"], capture_output=True, text=True, check=False)
+    assert done.returncode == 255
+
+
+def test_down_of_a_host_that_is_not_there_says_which_are(sim_host):
+    name = sim_host("b300-4")
+    ran = invoke("sim.down", "--name", "nothere")
+    assert (ran.code, ran.codes) == (2, ["sim.no_such_host"])
+    assert name in ran.document["failures"][0]["expected"]
+    assert "going down" not in ran.err
 
 
 @pytest.mark.parametrize("name", ["Up", "a/b", "../x", "-x", ""])

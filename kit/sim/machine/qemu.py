@@ -20,6 +20,7 @@ MEMORY_MIB = 2048
 GUEST_ADDRESS = "10.0.2.15"
 """Of qemu's own user network, alike for every machine, so that one snapshot fits all."""
 SNAPSHOT = "ready"
+AGAIN = "run it again; if it says the same, report it with the version of qemu"
 
 
 def command(
@@ -82,13 +83,13 @@ class Monitor:
             if "return" in answer:
                 return answer["return"]
             if "error" in answer:
-                raise KitError(failure("sim.qemu", what, "done", answer["error"]["desc"]), ExitCode.INTERNAL)
+                raise KitError(failure("sim.qemu", what, "done", answer["error"]["desc"], AGAIN), ExitCode.INTERNAL)
 
     def human(self, line: str) -> None:
         """A command as people type it; any words in answer to these mean that it failed."""
         said = self._ask("human-monitor-command", {"command-line": line})
         if said.strip():
-            raise KitError(failure("sim.qemu", line, "no complaint", said.strip()), ExitCode.INTERNAL)
+            raise KitError(failure("sim.qemu", line, "no complaint", said.strip(), AGAIN), ExitCode.INTERNAL)
 
     def quit(self) -> None:
         """End the machine at once."""

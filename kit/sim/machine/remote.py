@@ -14,6 +14,15 @@ SSH_FAILED = 255
 """ssh's own exit status when there was no session."""
 
 
+def login(places: Places, state: HostState) -> list[str]:
+    """argv with which a person logs in: the key, and the host's own key pinned by name."""
+    port = [] if state.port == 22 else ["-p", str(state.port)]
+    return [
+        "ssh", "-i", str(places.client_key), "-o", "IdentitiesOnly=yes", "-o", f"UserKnownHostsFile={places.known_hosts}",
+        "-o", "StrictHostKeyChecking=yes", "-o", f"HostKeyAlias={state.name}", *port, f"{USER}@{state.address}",
+    ]  # fmt: skip
+
+
 def ssh(
     places: Places, state: HostState, alias: str, command: str, timeout_s: float, stdin: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
@@ -28,7 +37,13 @@ def ssh(
         return subprocess.run(words, input=stdin, capture_output=True, timeout=timeout_s, check=False)
     except subprocess.TimeoutExpired:
         raise KitError(
-            failure("sim.boot", f"simulated host {state.name}", f"`{command[:60]}` within {timeout_s:.0f} s", "still running"),
+            failure(
+                "sim.boot",
+                f"simulated host {state.name}",
+                f"`{command[:60]}` within {timeout_s:.0f} s",
+                "still running",
+                "look at this machine's load, then again",
+            ),
             ExitCode.TIMEOUT,
         ) from None
 
@@ -47,7 +62,11 @@ def settle(places: Places, state: HostState, timeout_s: float) -> None:
         said = (done.stdout + done.stderr).decode(errors="replace").strip()
         raise KitError(
             failure(
-                "sim.boot", f"simulated host {state.name}", "login as ops and a started system", f"exit {done.returncode} {said}"
+                "sim.boot",
+                f"simulated host {state.name}",
+                "login as ops and a started system",
+                f"exit {done.returncode} {said}",
+                "look at what it said; on a busy machine try again",
             ),
             ExitCode.INTERNAL,
         )

@@ -26,6 +26,7 @@ from kit.sim.rootfs.keys import ensure_pair
 
 KVM_BOOT_S = 60
 TCG_BOOT_S = 900
+BUSY = "what its console said last is in `found`; on a busy machine try again, or use --runtime nspawn"
 _NETWORK = f"""[Unit]
 Description=Network of the simulated machine
 DefaultDependencies=no
@@ -122,7 +123,9 @@ def _build(places: Places, work: Path, layers: list[Path], client_key: str, prog
             (work / "raw.img").unlink()
             return
     console = (work / "console.log").read_text(errors="replace")[-800:]
-    raise KitError(failure("sim.boot", "the qemu machine", f"ssh within {TCG_BOOT_S} s", f"none: {console}"), ExitCode.TIMEOUT)
+    raise KitError(
+        failure("sim.boot", "the qemu machine", f"ssh within {TCG_BOOT_S} s", f"none: {console}", BUSY), ExitCode.TIMEOUT
+    )
 
 
 def _snapshot(places: Places, machine: Template, patience_s: float) -> bool:
@@ -178,5 +181,7 @@ systemctl reload ssh
     done = remote.ssh(places, state, "template", "sudo -n bash -s", 120, script.encode())
     if done.returncode != 0:
         said = done.stderr.decode(errors="replace")
-        raise KitError(failure("sim.boot", f"simulated host {name}", "the snapshot to take its name", said), ExitCode.INTERNAL)
+        raise KitError(
+            failure("sim.boot", f"simulated host {name}", "the snapshot to take its name", said, qemu.AGAIN), ExitCode.INTERNAL
+        )
     return public

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,8 +16,10 @@ import pytest
 
 from kit import procfs
 from kit.errors import KitError
+from kit.paths import ROOT
 from kit.sim import leftovers, states
 from kit.sim.commands import run
+from kit.sim.hardware.profile import PROFILES
 from kit.sim.hardware.stubs_build import newest_libc
 from kit.sim.locks import exclusive
 from kit.sim.machine import cgroups, network, nspawn
@@ -23,6 +27,7 @@ from kit.sim.model import HostState
 from kit.sim.places import Places, veth
 from kit.sim.rootfs import layer, mounts
 from kit.sim.rootfs.debian import mirror
+from tests.cli import PROGRAM
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 V1 = """tmpfs /sys/fs/cgroup tmpfs rw 0 0
@@ -267,3 +272,18 @@ def test_a_late_write_waits_for_its_file(tmp_path):
     target = tmp_path / "limit"
     assert _supervise(tmp_path, f"sleep 0.2; touch {target}; sleep 0.5", [[str(target), "42"]]).wait(10) == 0
     assert target.read_text() == "42"
+
+
+def test_every_failure_of_the_simulator_has_a_next_step():
+    bare = [
+        f"{path.name}:{node.lineno}"
+        for path in sorted((ROOT / "kit/sim").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "failure"
+        if len(node.args) < 5 and "next" not in {keyword.arg for keyword in node.keywords}
+    ]
+    assert bare == []
+
+
+def test_the_help_of_sim_up_names_each_profile():
+    assert {path.stem for path in PROFILES.glob("*.yml")} <= set(re.findall(r"[\w-]+", run([PROGRAM, "--help", "sim.up"])))
