@@ -58,6 +58,7 @@ $(READY): requirements.lock pyproject.toml | packages
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or later is needed, found $$("$$python" -V)" >&2; exit 2; }; \
 	if test -e .venv && ! { test "$$(cat $(READY) 2>/dev/null || echo "$(CURDIR)")" = "$(CURDIR)" && .venv/bin/python -m pip --version >/dev/null 2>&1; }; then rm -rf .venv; fi; \
 	test -e .venv || "$$python" -m venv .venv
+	@echo "fetching the Python packages of requirements.lock into .venv: some minutes, once"
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r requirements.lock
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --force-reinstall -e .
 	@printf '%s' "$(CURDIR)" > $(READY)
