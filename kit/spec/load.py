@@ -60,7 +60,8 @@ def load_usable(directories: Sequence[Path]) -> list[Reading]:
     found, failures = [], list[Failure]()
     for directory in directories:
         contents = _read_fleet(directory)
-        failures += contents.whole
+        # What stops every host stops all: then all is told.
+        failures += contents.failures if contents.whole else []
         found += [] if contents.reading is None else [contents.reading]
     if failures:
         raise KitError(failures, ExitCode.USAGE)

@@ -9,18 +9,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.representer import RoundTripRepresenter
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from kit.apply.ssh import Remote
-from kit.errors import ExitCode, KitError, failure
+from kit.errors import ExitCode, Failure, KitError, failure
 from kit.facts.collect import collect
 from kit.facts.model import Facts, GpuStack, Package
-from kit.facts.request import ProbeRequest
 from kit.facts.unknown import Unknown, is_known
 from kit.files import replace
 from kit.outcome import HostOutcome, Outcome
+from kit.plan.make import make_plan
+from kit.plan.model import Action
+from kit.plan.wanted import wanted as planned
 from kit.spec.load import shown
-from kit.spec.model import Lock
+from kit.spec.model import HostSpec, Lock
 from kit.spec.target import Target
 
 log = logging.getLogger("kit.spec.relock")
@@ -56,9 +60,34 @@ def moves(lock: Lock, facts: Facts, packages: Sequence[str], fabric_manager: boo
     return found, untold
 
 
+def moved(lock: Lock, changes: Sequence[Move]) -> Lock:
+    """The lock as it would be. Pure."""
+    packages = {**lock.packages, **{c.key.partition(".")[2]: c.new for c in changes if c.key.startswith("packages.")}}
+    own = {change.key: change.new for change in changes if "." not in change.key}
+    return lock.model_copy(update={**own, "packages": packages})
+
+
+def unaccepted(spec: HostSpec, lock: Lock, facts: Facts, changes: Sequence[Move]) -> list[Failure]:
+    """Why the host is not accepted: what its plan would refuse even with the moved lock. Pure."""
+    refused = make_plan(spec, moved(lock, changes), facts).of(Action.REFUSE)
+    return [failure(f"plan.{s.id}", f"{spec.name}: {s.id}", s.expected, s.found or s.reason, s.next) for s in refused]
+
+
+class _Representer(RoundTripRepresenter):
+    """``null`` stays a word: a value left blank looks forgotten."""
+
+
+def _null(representer: RoundTripRepresenter, _: None) -> ScalarNode:
+    return representer.represent_scalar("tag:yaml.org,2002:null", "null")
+
+
+_Representer.add_representer(type(None), _null)
+
+
 def apply(text: str, changes: Sequence[Move]) -> str:
     """The lock's text with the moves made, its comments kept. Pure."""
     editor = YAML()  # round trip: constructs plain containers that remember their comments
+    editor.Representer = _Representer
     editor.preserve_quotes = True
     editor.width = 4096
     document = editor.load(text)
@@ -80,7 +109,8 @@ def apply(text: str, changes: Sequence[Move]) -> str:
 def lock_from(targets: Sequence[Target], check: bool) -> Outcome:
     """Compare, and without ``check`` write. Exit 3 when ``check`` finds something to move.
 
-    Raises KitError(USAGE) unless exactly one host is named: two hosts may disagree.
+    Raises KitError(USAGE) unless exactly one host is named: two hosts may disagree; KitError(REFUSED) when it is not an
+    accepted host, with every refusal of its plan that its own versions in the lock would not settle.
     """
     if len(targets) != 1:
         found = ", ".join(target.name for target in targets)
@@ -90,8 +120,12 @@ def lock_from(targets: Sequence[Target], check: bool) -> Outcome:
     wanted = dict.fromkeys((*target.lock.packages, *target.spec.packages.hold, *target.spec.gpus.driver.packages))
     remote = Remote(target.spec.connection, target.name, target.fleet.ssh_connect_timeout_s)
     log.info("%s: reading versions", target.name)
-    facts, _ = collect(target, ProbeRequest(packages=tuple(wanted)), remote)
+    request = planned(target.spec)
+    request = request.model_copy(update={"packages": tuple(sorted({*request.packages, *wanted}))})
+    facts, _ = collect(target, request, remote)
     changes, untold = moves(target.lock, facts, tuple(wanted), target.spec.gpus.driver.fabric_manager)
+    if refused := unaccepted(target.spec, target.lock, facts, changes):
+        raise KitError(refused, ExitCode.REFUSED)
     if changes and not check:
         _write(path, apply(path.read_text(encoding="utf-8"), changes))
     host = HostOutcome(_code(check, changes, untold), {"moves": [asdict(change) for change in changes]})

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from kit.facts.model import parse
+from kit.plan.make import make_plan
 from kit.spec import strict_yaml
 from kit.spec.model import Lock
-from kit.spec.relock import Move, apply, moves
+from kit.spec.relock import Move, apply, moves, unaccepted
 from tests.hosts.build import facts
+from tests.unit.plan import world
 
 LOCK = """# Versions.
 schema_version: 1
@@ -56,6 +59,21 @@ def test_comments_stay_and_versions_stay_text() -> None:
         "packages": {"docker.io": "1.10", "other": None, "new": "2"},
     }
     Lock.model_validate(read.value, strict=True)
+    assert "  other: null\n" in text
+
+
+def test_only_an_accepted_host_gives_its_versions() -> None:
+    """What the lock itself refuses is what it would settle; anything else says that this is not the host to copy from."""
+    spec, old = world.declared(), world.LOCK.model_copy(update={"driver": "570.1", "fabric_manager": None})
+    seen = world.provisioned(spec)
+    assert make_plan(spec, old, seen).refused
+    changes, _ = moves(old, seen, spec.packages.hold)
+    assert {"driver", "fabric_manager"} <= {change.key for change in changes}
+    assert unaccepted(spec, old, seen, changes) == []
+    document = world.provisioned_document(spec)
+    world.put(document, "gpu.gpus.1.ecc_current", False)
+    [refused] = unaccepted(spec, old, parse(document), changes)
+    assert (refused.code, bool(refused.next)) == ("plan.gpu.ecc", True)
 
 
 def test_packages_may_be_absent() -> None:
