@@ -19,8 +19,9 @@ from kit.facts.request import ProbeRequest
 from kit.facts.unknown import is_known
 from kit.outcome import Outcome
 from kit.spec import hostkey, propose
-from kit.spec.load import shown
-from kit.spec.model import NAME, Connection
+from kit.spec.commands import known_names
+from kit.spec.load import load_document, shown
+from kit.spec.model import NAME, Connection, Lock
 
 log = logging.getLogger("kit.spec.init")
 
@@ -75,9 +76,12 @@ def propose_host(place: str, name: str, accept_host_key: str, identity_file: str
     log.info("%s: reading facts", address)
     facts, _ = read(ProbeRequest(packages=propose.HOLD_CANDIDATES), Remote(connection, alias))
     name = host_name(name, facts)
-    text, missing = propose.propose(facts, name, connection)
-    result = {"name": name, "spec": text, "fill_in": missing, "host_key": key.text, "fingerprint": key.fingerprint}
+    add = _unlocked(facts)
+    text, missing = propose.propose(facts, name, connection, known_names(), add)
+    result = {"name": name, "spec": text, "fill_in": missing, "lock": add, "host_key": key.text, "fingerprint": key.fingerprint}
     told = f"to fill in: {', '.join(missing)}" if missing else "nothing is left to fill in"
+    if add:
+        told += f"; to add to {shown(paths.fleet_dirs()[0])}/lock.yml, each as `NAME: null`: {', '.join(add)}"
     if not write:
         return Outcome(
             "fleet.init", result=result, text=text + f"# {told}\n# add --write to keep it as {shown(folder)}/{name}.yml"
@@ -86,6 +90,15 @@ def propose_host(place: str, name: str, accept_host_key: str, identity_file: str
     _refuse_existing(name)
     _write_new(path, text)
     return Outcome("fleet.init", result={**result, "path": path}, text=f"wrote {shown(path)}; {told}")
+
+
+def _unlocked(facts: Facts) -> list[str]:
+    """As the fleet's lock is now; one that cannot be read is `fleet.check`'s to tell."""
+    directory = paths.fleet_dirs()[0]
+    try:
+        return propose.unlocked(facts, load_document(directory, directory / "lock.yml", Lock))
+    except KitError:
+        return []
 
 
 def _key_file(given: str) -> str | None:

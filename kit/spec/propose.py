@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kit.facts.model import Facts, Gpu, GpuStack, LogicalCpu
 from kit.facts.unknown import Unknown, is_known
-from kit.spec.model import Connection
+from kit.spec.model import Connection, Lock
 
 HOLD_CANDIDATES = (
     *("docker.io", "docker-ce", "containerd", "containerd.io"),
@@ -94,12 +94,31 @@ def _scalar(value: Value) -> str:
     return json.dumps(value, ensure_ascii=True)
 
 
-def propose(facts: Facts, name: str, connection: Connection) -> tuple[str, list[str]]:
-    """The text of ``hosts/NAME.yml``, and the keys that are left to fill in."""
+def unlocked(facts: Facts, lock: Lock) -> list[str]:
+    """Packages that the proposal holds and the lock has no line for, not even ``null``."""
+    return [name for name in _installed(facts) if name not in lock.packages]
+
+
+def _installed(facts: Facts) -> list[str]:
+    return [name for name in HOLD_CANDIDATES if name in facts.packages and is_known(facts.packages[name])]
+
+
+def propose(
+    facts: Facts, name: str, connection: Connection, known: Mapping[str, Sequence[str]], add: Sequence[str] = ()
+) -> tuple[str, list[str]]:
+    """The text of ``hosts/NAME.yml``, and the keys that are left to fill in.
+
+    known: ``image`` and ``engine`` -> the names to choose from. add: packages that still need a line in the lock.
+    """
     out = _Text()
     out.lines.append("# yaml-language-server: $schema=../schema/host.schema.json")
     out.note(f"Proposed from the facts of {facts.collected_at}. It says what the host IS: correct it to what it MUST be.")
-    out.note("Then `invoke fleet.check`, and `invoke plan --host " + name + "`.")
+    if add:
+        out.note("Add to lock.yml, under packages, what it has no line for yet (one line each, `NAME: null`):")
+        for package in add:
+            out.note(f"  {package}: null")
+    out.note("Then `invoke fleet.check`, `invoke plan` and `invoke provision` with --host " + name + ",")
+    out.note("and once it is accepted `invoke fleet.lock --host " + name + "`, which writes its versions into lock.yml.")
     out.put("schema_version", 1)
     out.put("name", name)
     out.section("connection", 0)
@@ -112,7 +131,7 @@ def propose(facts: Facts, name: str, connection: Connection) -> tuple[str, list[
     _gpus(out, facts)
     _cpu(out, facts)
     _memory(out, facts)
-    _rest(out, facts)
+    _rest(out, facts, known)
     return "\n".join(out.lines) + "\n", out.missing
 
 
@@ -226,8 +245,8 @@ def _memory(out: _Text, facts: Facts) -> None:
     out.put("swap", False, depth=1)
 
 
-def _rest(out: _Text, facts: Facts) -> None:
-    installed = [name for name in HOLD_CANDIDATES if name in facts.packages and is_known(facts.packages[name])]
+def _rest(out: _Text, facts: Facts, known: Mapping[str, Sequence[str]]) -> None:
+    installed = _installed(facts)
     out.section("packages", 0)
     out.put("hold", installed, "those found of what must not move by itself", depth=1)
     engine = next((name for name in ("docker-ce", "docker.io") if name in installed), None)
@@ -237,5 +256,5 @@ def _rest(out: _Text, facts: Facts) -> None:
     out.section("engine", 1)
     out.put("ports", 30000, depth=2)
     out.put("from", [], "nobody yet: name the router's network", depth=2)
-    out.put("image", _Missing("name of the container image"))
-    out.put("engine", _Missing("name of the engine profile"))
+    for key in ("image", "engine"):
+        out.put(key, _Missing(f"one of {', '.join(known[key])}" if known.get(key) else f"no {key} is declared yet: add one"))

@@ -8,13 +8,17 @@ import pytest
 
 from kit.errors import KitError
 from kit.facts.model import Facts
-from kit.spec.load import load_host
-from kit.spec.model import Connection, HostSpec
-from kit.spec.propose import propose
+from kit.spec import commands
+from kit.spec.load import load_document, load_host
+from kit.spec.model import Connection, HostSpec, Lock
+from kit.spec.propose import propose, unlocked
 from tests.hosts.build import case, cases, facts
+
+from .conftest import Edit
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + "A" * 43
 CONNECTION = Connection(address="192.0.2.20", port=2222, user="ops", host_key=KEY)
+NAMES = {"image": ["b300", "sim"], "engine": ["baseline", "production"]}
 A_PERSONS = {"memory.hicache.device_pool_gib", "image", "engine"}
 """Never on a host: how the engine will be run."""
 
@@ -34,7 +38,7 @@ def filled(text: str, folder: Path) -> HostSpec:
 
 
 def test_the_seeds_host_needs_only_what_no_host_can_tell(tmp_path: Path) -> None:
-    text, missing = propose(case("seed-b300"), "new", CONNECTION)
+    text, missing = propose(case("seed-b300"), "new", CONNECTION, NAMES)
     assert set(missing) == A_PERSONS
     spec = filled(text, tmp_path)
     assert (spec.gpus.count, spec.gpus.sms, spec.gpus.compute_capability, spec.gpus.memory_mib) == (4, 148, "10.3", 275040)
@@ -52,7 +56,7 @@ def test_the_seeds_host_needs_only_what_no_host_can_tell(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", cases())
 def test_an_unfilled_proposal_is_refused_at_exactly_what_is_missing(name: str, tmp_path: Path) -> None:
-    text, missing = propose(case(name), "new", CONNECTION)
+    text, missing = propose(case(name), "new", CONNECTION, NAMES)
     path = tmp_path / "hosts" / "new.yml"
     path.parent.mkdir()
     path.write_text(text)
@@ -65,7 +69,7 @@ def test_an_unfilled_proposal_is_refused_at_exactly_what_is_missing(name: str, t
 
 
 def test_nothing_known_nothing_guessed() -> None:
-    text, missing = propose(case("everything-unknown"), "new", CONNECTION)
+    text, missing = propose(case("everything-unknown"), "new", CONNECTION, NAMES)
     assert {
         "gpus.count",
         "gpus.sms",
@@ -88,7 +92,7 @@ def test_nothing_known_nothing_guessed() -> None:
     ],
 )
 def test_what_differs_or_is_unclear_is_left_with_its_reason(changed: Facts, key: str, why: str) -> None:
-    text, missing = propose(changed, "new", CONNECTION)
+    text, missing = propose(changed, "new", CONNECTION, NAMES)
     assert key in missing
     [line] = [line for line in text.splitlines() if line.strip().startswith(key.rpartition(".")[2] + ": null") and why in line]
     assert "FILL IN" in line
@@ -97,9 +101,35 @@ def test_what_differs_or_is_unclear_is_left_with_its_reason(changed: Facts, key:
 def test_what_a_host_reports_cannot_add_keys(tmp_path: Path) -> None:
     hostile = "B300\nimage: evil # \x1b[31m"
     changed = facts({f"gpu.gpus.{index}.name": hostile for index in range(4)})
-    text, _ = propose(changed, "new", CONNECTION)
+    text, _ = propose(changed, "new", CONNECTION, NAMES)
     assert not any(line.startswith("image: evil") for line in text.splitlines())
     assert "\x1b" not in text
     with pytest.raises(KitError) as caught:
         filled(text, tmp_path)
     assert [failure.where.rpartition(" ")[2] for failure in caught.value.failures] == ["gpus.model"]
+
+
+def test_the_names_to_choose_from_stand_beside_the_gap() -> None:
+    lines = propose(case("seed-b300"), "new", CONNECTION, NAMES)[0].splitlines()
+    assert "image: null # FILL IN: one of b300, sim" in lines
+    assert "engine: null # FILL IN: one of baseline, production" in lines
+
+
+def test_what_the_lock_lacks_is_told_and_is_all_that_was_missing(fleet: Path, edit: Edit) -> None:
+    """Filled in and with those lines added, the fleet is valid: no second round."""
+    edit(("  containerd: null\n", ""), file="lock.yml")
+    (fleet / "hosts/example.yml").unlink()
+    (fleet / "fleet.yml").write_text("schema_version: 1\n")
+    seen = case("seed-b300")
+    lock = fleet / "lock.yml"
+    add = unlocked(seen, load_document(fleet, lock, Lock))
+    assert "containerd" in add
+    text, _ = propose(seen, "new", CONNECTION, NAMES, add)
+    told = [line for line in text.splitlines() if line.startswith("#   ")]
+    assert told == [f"#   {name}: null" for name in add]
+    for key, value in (("device_pool_gib", "100"), ("\nimage", "b300"), ("\nengine", "production")):
+        text = text.replace(f"{key}: null", f"{key}: {value}", 1)
+    (fleet / "hosts/new.yml").write_text(text)
+    assert {f.code for f in commands.check([fleet]).failures} == {"spec.lock_entry"}
+    lock.write_text(lock.read_text() + "".join(f"{line[2:]}\n" for line in told))
+    assert commands.check([fleet]).failures == ()
