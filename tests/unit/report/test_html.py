@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kit.errors import failure
+from kit.outcome import HostOutcome
 from kit.plan.model import Action, ManagedFile, Step
 from kit.record import read
 from kit.record.store import Run
@@ -261,3 +262,20 @@ def test_every_text_has_contrast(scheme: int, pair: str) -> None:
     """WCAG 2.2, 1.4.3: 4.5 to 1."""
     front, back = (_luminance(_schemes()[scheme][name]) for name in pair.split())
     assert (max(front, back) + 0.05) / (min(front, back) + 0.05) >= 4.5
+
+
+def test_what_the_plan_says_stands_above_what_was_seen_from_outside(tmp_path: Path) -> None:
+    run = Run.create("verify", ["invoke", "verify"], tmp_path)
+    run.host("n").put("spec", sample.spec("n"))
+    run.host("n").put("plan", sample.plan("n"))
+    (run.host("n").path / "outside.junit.xml").write_text(
+        '<testsuites><testsuite><testcase name="test_swap"><properties><property name="what" value="swap"/></properties>'
+        '<failure message="swap: expected none, found 8 GiB"/></testcase></testsuite></testsuites>'
+    )
+    seen = failure("outside.test_swap", "n: seen from outside: swap", "none", "8 GiB", "mend it")
+    run.finish(5, (), {"n": HostOutcome(5, failures=(seen,))})
+    shown = Page(render(run.path)).text
+    assert "Finished, exit 5: check failed" in shown
+    assert "keep; seen from outside: 1 failed" in shown
+    assert "What went wrong" not in shown
+    assert 0 < shown.index("/etc/docker/daemon.json has other content") < shown.index("swap: expected none, found 8 GiB")
