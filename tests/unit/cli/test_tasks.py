@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from invoke.program import Program as Stock
@@ -60,18 +59,13 @@ def test_the_program_is_invokes_own() -> None:
     assert issubclass(Program, Stock)
 
 
-def test_listing_imports_nothing_heavy_and_is_quick(invoke: Invoke) -> None:
+def test_listing_imports_nothing_heavy() -> None:
+    """How long it takes is for `make bench-provision` to say."""
     code = "import sys, tasks; print([m for m in ('pydantic', 'ansible', 'jinja2', 'rich', 'ruamel') if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=tasks.__file__.rpartition("/")[0], check=True
     )
     assert done.stdout.strip() == "[]"
-    quickest = 10.0
-    for _ in range(3):
-        started = time.monotonic()
-        assert invoke("--list", planted=False).code == 0
-        quickest = min(quickest, time.monotonic() - started)
-    assert quickest < 1.0
 
 
 def test_the_shipped_fleet_is_valid_from_any_folder(invoke: Invoke) -> None:
