@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from kit.apply.ssh_client import CONNECT_TIMEOUT_S, Overrun, command_name, exchange, kill_group, new_log, ssh_options
@@ -121,12 +122,23 @@ class Remote:
         problem = None
         if done.status == 255:
             # What ssh says before it opens its log is on standard error, among the remote command's words.
-            problem = no_user(done.stderr) or ssh_failure(ssh_log, self.connection)
+            problem = no_user(done.stderr) or ssh_failure(ssh_log, self.connection, no_key(self.connection))
         elif done.status != 0:
             problem = host_failure(done.command, done.stderr)
         if problem:
             code, expected, found, what_next = problem
             raise KitError(failure(code, self.where, expected, found, what_next), ExitCode.UNREACHABLE)
+
+
+def no_key(connection: Connection) -> str:
+    """Why the declared private key file cannot be used on this machine; "" when it can, or none is declared."""
+    if connection.identity_file is None:
+        return ""
+    try:
+        with Path(connection.identity_file).expanduser().open("rb"):
+            return ""
+    except (OSError, RuntimeError) as error:  # RuntimeError: a home folder that cannot be told
+        return getattr(error, "strerror", None) or str(error)
 
 
 # $1: file, $2: status for "held by another", $3: longest silence, $4: who (only to be read in /proc/PID/cmdline).
@@ -151,10 +163,12 @@ def host_lock(remote: Remote, who: str, timeout_s: float = 20.0) -> Iterator[Cal
     """Hold the host's lock for the duration; gives a check that raises KitError(LOCKED, host.lock_lost) once it is gone,
     as after a suspend of the control machine: then another run may be at work there.
 
-    ``who`` is shown to whoever finds it held; control characters are dropped. Raises KitError(LOCKED) with host.locked
-    when another holds it, KitError(UNREACHABLE) as :meth:`Remote.run` does, KitError(TIMEOUT) when no answer came.
+    ``who``, and since when by this machine's clock, is shown to whoever finds it held; control characters are dropped.
+    Raises KitError(LOCKED) with host.locked when another holds it, KitError(UNREACHABLE) as :meth:`Remote.run` does,
+    KitError(TIMEOUT) when no answer came.
     """
-    label = re.sub(r"[^\x20-\x7e]", "?", who)[:120]
+    since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    label = re.sub(r"[^\x20-\x7e]", "?", f"{who[:120]} since {since}")
     command = ["sh", "-c", _SCRIPT, "b300kit", LOCK_FILE, str(_HELD_BY_OTHER), str(_SILENCE_S), label]
     log = new_log()
     process = remote.start(command, log)

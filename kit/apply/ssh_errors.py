@@ -21,8 +21,8 @@ _UNREACHABLE = (
 )
 
 
-def ssh_failure(log: str, connection: Connection) -> Problem:
-    """Name what OpenSSH's own log tells."""
+def ssh_failure(log: str, connection: Connection, no_key: str = "") -> Problem:
+    """Name what OpenSSH's own log tells. ``no_key``: why the declared key file cannot be read here, which ssh does not say."""
     last = " / ".join(line.strip() for line in log.splitlines() if line.strip() and "@@@" not in line)[-400:]
     if re.search(r"Host key verification failed|host key is known for|no matching host key type|IDENTIFICATION HAS CHANGED", log):
         sent = re.search(r"SHA256:[A-Za-z0-9+/]{43}", log)
@@ -31,6 +31,9 @@ def ssh_failure(log: str, connection: Connection) -> Problem:
         return "ssh.host_key", expected, found, "find out why; only if the host was reinstalled, pin its new key in the spec"
     if re.search(r"Permission denied|Too many authentication failures|no mutual signature", log):
         who = connection.identity_file or "the ssh agent's keys"
+        if no_key:
+            step = "put the private key there, or correct `connection.identity_file`"
+            return "ssh.auth", f"the key file {who} on this machine", no_key, step
         return "ssh.auth", f"a login as {connection.user} with {who}", last, "install the public key on the host, or fix the spec"
     if not last:
         return "ssh.unreachable", "a connection that stays open", "it broke during the command", "try again"
