@@ -6,9 +6,10 @@ Every failure of every file is reported at once, each with file, line and key.
 from __future__ import annotations
 
 import json
+import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,6 +21,7 @@ from kit.spec.model import Fleet, FleetFile, HostSpec, Lock
 from kit.spec.select import targets
 
 M = TypeVar("M", bound=BaseModel)
+_GAP = re.compile(r"\s*([a-z_]+): null # FILL IN")
 Names = Mapping[str, Sequence[str]]
 """``engine`` and ``image`` -> the names that there are."""
 
@@ -32,6 +34,8 @@ class _Read(Generic[M]):
     document: strict_yaml.Document
     value: M | None
     failures: list[Failure]
+    gaps: Mapping[int, str] = field(default_factory=dict)
+    """Line -> key, of those that say ``null # FILL IN``."""
 
 
 def shown(path: Path) -> str:
@@ -247,9 +251,23 @@ def _host_files(folder: Path, failures: list[Failure]) -> list[Path]:
 
 def _read_host(directory: Path, path: Path) -> _Read[HostSpec]:
     read = _read(directory, path, HostSpec)
+    gaps = [f for f in _gaps(read) if f.where not in {told.where for told in read.failures}]
+    if gaps:
+        # Also where the key may be left out: a proposal's gap is an answer that nobody gave yet.
+        read = replace(read, value=None, failures=[*read.failures, *gaps])
     if read.value is not None:
         read.failures.extend(_place(read, finding) for finding in check.check_host(read.value, path.stem))
     return read
+
+
+def _gaps(read: _Read[HostSpec]) -> list[Failure]:
+    """What ``fleet.init`` left to a person and is still left: ``key: null # FILL IN``."""
+    out = []
+    for path, line in read.document.lines.items():
+        if path and line in read.gaps and path[-1] == read.gaps[line]:
+            place = explain.where(read.file, line, path)
+            out.append(failure("spec.missing_value", place, "a value", "nothing", f"fill in `{path[-1]}`"))
+    return out
 
 
 def _place(read: _Read[M], finding: check.Finding) -> Failure:
@@ -276,7 +294,8 @@ def _read(directory: Path, path: Path, model: type[M]) -> _Read[M]:
         value = model.model_validate_json(json.dumps(document.value), strict=True)
     except ValidationError as error:
         failures.extend(explain.explain(error, model, document, file, skip=told))
-    return _Read(file, document, value if not failures else None, failures)
+    gaps = {line: found[1] for line, words in enumerate(text.splitlines(), 1) if (found := _GAP.match(words))}
+    return _Read(file, document, value if not failures else None, failures, gaps)
 
 
 def _text(directory: Path, path: Path) -> tuple[str, Failure | None]:

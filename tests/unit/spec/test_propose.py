@@ -127,6 +127,10 @@ def test_what_the_lock_lacks_is_told_and_is_all_that_was_missing(fleet: Path, ed
     text, _ = propose(seen, "new", CONNECTION, NAMES, add)
     told = [line for line in text.splitlines() if line.startswith("#   ")]
     assert told == [f"#   {name}: null" for name in add]
+    (fleet / "hosts/new.yml").write_text(text)
+    first = {(f.code, f.where.rpartition(" ")[2]) for f in commands.check([fleet]).failures}
+    gaps = {("spec.missing_value", key) for key in A_PERSONS}
+    assert first == {*gaps, ("spec.lock_entry", "packages")}
     for key, value in (("device_pool_gib", "100"), ("\nimage", "b300"), ("\nengine", "production")):
         text = text.replace(f"{key}: null", f"{key}: {value}", 1)
     (fleet / "hosts/new.yml").write_text(text)
