@@ -67,7 +67,7 @@ demo: setup ## The whole flow on two simulated hosts; DEMO="--keep" passes optio
 	@.venv/bin/invoke demo $(DEMO)
 
 test: setup ## Unit tests, then tests on simulated hosts; ARGS="-k name" passes options
-	.venv/bin/python -m pytest tests/unit tests/sim tests/fault -m "not qemu and not gpu" $(ARGS)
+	.venv/bin/python -m pytest tests/unit tests/kernels tests/sim tests/fault -m "not qemu and not gpu and not serve" $(ARGS)
 
 test-qemu: NEEDS += qemu-system-x86_64=qemu-system-x86 qemu-img=qemu-utils mke2fs=e2fsprogs
 test-qemu: setup ## What only the emulated machine proves: cpusets, limits, huge pages, NUMA. Slow: minutes

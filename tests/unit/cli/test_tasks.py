@@ -82,7 +82,8 @@ def test_an_engine_and_an_image_that_nobody_declared_are_told(tmp_path: Path) ->
     failures = commands.check([fleet]).failures
     assert [f.code for f in failures] == ["spec.unknown_engine", "spec.unknown_image"]
     assert "production" in failures[0].expected and "b300" in failures[1].expected
-    assert failures[0].where.endswith("hosts/example.yml engine")
+    line = host.read_text().splitlines().index("engine: fast") + 1
+    assert failures[0].where.endswith(f"hosts/example.yml:{line} engine")
 
 
 def test_the_example_is_checked_and_is_no_host(invoke: Invoke, tmp_path: Path) -> None:
