@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from kit import paths
 from kit.errors import ExitCode, KitError
+from kit.gates.commands import gate
 from kit.gates.gather.client import Engine
 from kit.gates.identity import Pass
 from kit.gates.judges.replies import Reply
+from kit.record.store import Run
 from kit.router import flow
 from kit.router.client import RouterClient
 from kit.router.decide import disagreements
@@ -113,6 +116,13 @@ def test_a_restarted_engine_does_not_come_back_by_itself(nodes: Nodes, passes: d
     with pytest.raises(KitError) as raised:
         flow.join(node, pool, passes[node.name], "run", line)
     assert [f.code for f in raised.value.failures] == ["pass.invocation_id"]
+    # Gated again, it joins again.
+    with Run.create("smoke", ["test"], paths.runs_dir()) as run:
+        _, given, outcome = gate(node.subject(), run)
+    assert given is not None, outcome.result["table"]
+    passes[node.name] = given
+    flow.join(node, pool, given, "run", line)
+    flow.leave(node, pool, "run", "test", line)
 
 
 def test_keys_are_in_no_process_list_and_no_log(nodes: Nodes) -> None:
