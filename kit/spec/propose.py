@@ -117,8 +117,16 @@ def propose(
         out.note("Add to lock.yml, under packages, what it has no line for yet (one line each, `NAME: null`):")
         for package in add:
             out.note(f"  {package}: null")
-    out.note("Then `invoke fleet.check`, `invoke plan` and `invoke provision` with --host " + name + ",")
-    out.note("and once it is accepted `invoke fleet.lock --host " + name + "`, which writes its versions into lock.yml.")
+    out.note(
+        "Then `invoke fleet.check` and `invoke plan --host " + name + "`. Once the plan refuses nothing but the lock's missing"
+    )
+    out.note(
+        "versions, `invoke fleet.lock --host "
+        + name
+        + "` writes them into lock.yml; then `invoke provision --host "
+        + name
+        + "`."
+    )
     out.put("schema_version", 1)
     out.put("name", name)
     out.section("connection", 0)

@@ -148,7 +148,7 @@ def _locked(id: str, what: str, fact: str | Unknown, locked: str | None) -> Step
             f"the lock has no version for the {what}",
             expected="a version",
             found="null",
-            next=f"{LOCK_NEXT}; the host has {show(fact)}",
+            next=f"once nothing else is refused, `invoke fleet.lock` takes the host's, {show(fact)}; or {LOCK_NEXT}",
         )
     return need(
         id,
