@@ -117,16 +117,9 @@ def propose(
         out.note("Add to lock.yml, under packages, what it has no line for yet (one line each, `NAME: null`):")
         for package in add:
             out.note(f"  {package}: null")
-    out.note(
-        "Then `invoke fleet.check` and `invoke plan --host " + name + "`. Once the plan refuses nothing but the lock's missing"
-    )
-    out.note(
-        "versions, `invoke fleet.lock --host "
-        + name
-        + "` writes them into lock.yml; then `invoke provision --host "
-        + name
-        + "`."
-    )
+    host = f"--host {name}"
+    out.note(f"Then `invoke fleet.check` and `invoke plan {host}`. Once it refuses nothing but what the lock lacks,")
+    out.note(f"`invoke fleet.lock {host}` writes the host's versions into lock.yml; then `invoke provision {host}`.")
     out.put("schema_version", 1)
     out.put("name", name)
     out.section("connection", 0)
