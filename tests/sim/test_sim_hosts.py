@@ -20,6 +20,7 @@ from kit.paths import ROOT
 from kit.sim import flow, leftovers, states
 from kit.sim.machine.cgroups import folders, group_name, machine_layout
 from kit.sim.places import Places, netns, veth
+from kit.sim.rootfs import layer
 from kit.spec.model import HostSpec
 from tests.cli import invoke
 
@@ -259,6 +260,31 @@ def test_down_finds_a_host_whose_files_are_gone(fresh_sim_host):
     assert not any(procfs.started(pid) for pid in inner)
     assert _traces(state.index) == []
     assert not places.host(name).folder.exists()
+
+
+def test_a_build_that_is_killed_leaves_no_process_and_its_mount_is_swept(sim_host, tmp_path):
+    sim_host("b300-4")
+    (debian,) = (Places.here().layers / name for name in states.read_all(Places.here())[0].layers if name.startswith("debian-"))
+    build = f"from kit.sim.rootfs.layer import *; kit_layer(Places(Path({str(tmp_path)!r})), Path({str(debian)!r}), print)"
+    process = subprocess.Popen([sys.executable, "-c", build], cwd=ROOT)
+
+    def inside() -> list[str]:
+        return [words for words in _processes_of(tmp_path) if words.startswith("unshare ")]
+
+    deadline = time.monotonic() + 60
+    while not inside():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    while _processes_of(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert [line.partition(": ")[0] for line in leftovers.told(tmp_path)] == ["mounted"]
+    layer.sweep(Places(tmp_path))
+    assert leftovers.told(tmp_path) == []
+    assert list((tmp_path / "sim/layers").glob("*")) == []
 
 
 @pytest.fixture

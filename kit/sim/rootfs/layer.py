@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kit.sim.commands import run
+from kit.sim.commands import contained, run
 from kit.sim.hardware import stubs_build
 from kit.sim.hardware.profile import Profile
 from kit.sim.hardware.system_tree import hardware_files
@@ -78,7 +78,7 @@ def _install_guest_files(root: Path) -> None:
 
 def _settle(root: Path) -> None:
     """Everything that needs the guest's own tools."""
-    chroot: list[str | Path] = ["chroot", root]
+    chroot = contained("chroot", root)
     run([*chroot, "useradd", "--create-home", "--shell", "/bin/bash", USER])
     sudoers = root / "etc/sudoers.d/ops"
     sudoers.write_text(f"{USER} ALL=(ALL) NOPASSWD: ALL\n")
