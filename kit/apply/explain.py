@@ -33,6 +33,12 @@ KNOWN: tuple[tuple[str, str, str, str], ...] = (
         "look at the host's kernel log: a file system turned read-only",
     ),
     (
+        r"[Uu]nit \S+ is masked",
+        "apply.unit_masked",
+        "a unit that may start",
+        "`systemctl unmask UNIT` on the host, when nobody needs it stopped; then run again",
+    ),
+    (
         r"did not (start|restart|reload)",
         "apply.unit",
         "the unit starts",

@@ -92,10 +92,15 @@ def enable(units: list[str]) -> list[str]:
 
 
 def start(verb: str, unit: str) -> None:
-    """Failed with the unit's own words when the job fails."""
+    """Failed with the unit's own words when the job fails, with the service manager's when there was no job.
+
+    A unit that is masked, or not there, was not run: the words of its last run would be those of an earlier, good one.
+    """
     done = systemctl(verb, unit)
     if done.returncode != 0:
-        raise Failed(f"{unit} did not {verb}: {own_words(unit) or done.stderr.strip() or 'it said nothing'}")
+        manager = done.stderr.strip()
+        said = manager if manager.startswith("Failed to ") else own_words(unit) or manager
+        raise Failed(f"{unit} did not {verb}: {said or 'it said nothing'}")
 
 
 def own_words(unit: str) -> str:

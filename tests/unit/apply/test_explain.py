@@ -16,6 +16,7 @@ from kit.apply import explain
         ("[Errno 28] No space left on device: b'/etc/b300kit/.ansible_tmp'", "apply.disk_full"),
         ("[Errno 30] Read-only file system: '/etc/b300kit'", "apply.read_only"),
         ("b300kit-gpu.service did not restart: GPU 0: SM clock is 345 MHz", "apply.unit"),
+        ("a.service did not restart: Failed to restart a.service: Unit a.socket is masked.", "apply.unit_masked"),
         ("The plan is stale or of another host: it is of n1, boot a; this is n1, boot b.", "apply.stale"),
         ("failed to validate: rc:1 error:syntax error", "apply.invalid_file"),
         ("something else", "apply.task"),

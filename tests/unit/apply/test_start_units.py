@@ -17,6 +17,7 @@ case "$*" in
     is-active*) cat {root}/active.$2 2>/dev/null || {{ echo inactive; exit 3; }} ;;
     show*) cat {root}/invocation 2>/dev/null ;;
     *enable*unable*) echo "Failed to enable unit: Unit file unable.service does not exist." >&2; exit 1 ;;
+    restart*masked.service) echo "Failed to restart masked.service: Unit masked.service is masked." >&2; exit 1 ;;
     re*bad.service|start*bad.service) echo "Job for bad.service failed." >&2; exit 1 ;;
 esac
 """
@@ -84,6 +85,13 @@ def test_a_unit_that_does_not_start_says_why_in_its_own_words_when_they_are_late
     assert found["msg"] == "bad.service did not restart: GPU 0: SM clock is 345 MHz | GPU 1: SM clock is 345 MHz"
     assert manager.asked()[-1] == "restart bad.service"
     assert "_SYSTEMD_INVOCATION_ID=0123abcd" in (manager.root / "log").read_text()
+
+
+def test_a_masked_unit_is_told_in_the_managers_words_not_in_those_of_an_earlier_run(manager: Manager) -> None:
+    (manager.root / "invocation").write_text("0123\n")
+    (manager.root / "journal").write_text("all is well\n")
+    said = manager.run(restart=["masked.service"])["msg"]
+    assert said == "masked.service did not restart: Failed to restart masked.service: Unit masked.service is masked."
 
 
 def test_a_unit_that_never_ran_is_told_in_the_managers_words(manager: Manager) -> None:
