@@ -16,7 +16,7 @@ from kit import procfs
 from kit.detached import DETACHED
 from kit.errors import ExitCode, KitError, failure
 from kit.files import replace
-from kit.sim import declare, leftovers, states
+from kit.sim import declare, leftovers, requirements, states
 from kit.sim.commands import run
 from kit.sim.hardware import profile as profiles
 from kit.sim.hardware.profile import Profile
@@ -29,6 +29,7 @@ from kit.sim.rootfs.debian import debian_layer
 from kit.sim.rootfs.keys import ensure_pair
 
 BOOT_TIMEOUT_S = 60
+INOTIFY_LIMIT = Path("/proc/sys/fs/inotify/max_user_instances")
 QEMU_TIMEOUT_S = 180
 """From the snapshot; a first boot has its own patience."""
 
@@ -114,6 +115,7 @@ def _on_a_machine(name: str, hardware: Profile) -> Profile:
 def _start_nspawn(
     places: Places, name: str, profile: str, layers: list[Path], client: str, memory_mib: int | None, progress: Progress
 ) -> HostState:
+    requirements.room(requirements.inotify_used(), int(INOTIFY_LIMIT.read_text()))
     at = places.host(name)
     progress(f"{name}: booting ({profile})")
     mounts.compose(layers, at.upper, at.root)
