@@ -21,8 +21,18 @@ def folders() -> list[Path]:
 
 
 def names(directories: Sequence[Path]) -> list[str]:
-    """Every profile there is."""
-    return sorted({path.stem for directory in directories for path in (directory / FOLDER).glob("*.yml")})
+    """Every profile there is. Raises KitError(USAGE) for a folder that cannot be read: it is not empty."""
+    found = set()
+    for directory in directories:
+        try:
+            found |= {path.stem for path in (directory / FOLDER).iterdir() if path.suffix == ".yml"}
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            where, step = shown(directory / FOLDER), "make it a folder that you may read"
+            problem = failure("engine.unreadable", where, "a folder of engine profiles", error.strerror or str(error), step)
+            raise KitError(problem, ExitCode.USAGE) from error
+    return sorted(found)
 
 
 def load_profile(name: str, directories: Sequence[Path]) -> EngineProfile:
