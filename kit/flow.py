@@ -206,13 +206,13 @@ def provision(targets: Sequence[Target], check: bool = False, reboot: bool = Fal
             again = {one.target: again[one.target] for one in rebooted if one.exit_code == ExitCode.OK}
             if again:
                 _apply(work, again, run, reboot=False)
-        body = [
-            text.plan_text(one.plan, verbose, brief=True)
-            if one.target not in jobs or verbose
-            else text.applied_text(jobs[one.target], one.plan, one.result.get("outcome", ""))
-            for one in work
-            if one.plan
-        ]
+        body: list[str] = []
+        for one in work:
+            before = jobs.get(one.target)
+            if one.plan and (before is None or verbose):
+                body.append(text.plan_text(before or one.plan, verbose, brief=True))
+            if before is not None:
+                body.append(text.applied_text(before, one.plan, one.result.get("outcome", "")))
         return finish("provision", run, work, "\n".join(body))
 
 
